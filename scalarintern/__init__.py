@@ -1,0 +1,86 @@
+"""Interned scalars for NVIDIA CuTe DSL: ``import scalarintern`` is the fix.
+
+Importing this applies the adapter to nvidia-cutlass-dsl: at once if the DSL is
+loaded, else as soon as it is. ``SCALARINTERN=0`` in the environment keeps it off.
+"""
+
+from __future__ import annotations
+
+import os as _os
+from typing import Any as _Any
+
+from .dsl_adapter import (
+    TYPING_MODULE as _TYPING_MODULE,
+    Installation,
+    install,
+    intern,
+    is_installed,
+    registry as _registry,
+    uninstall,
+)
+from .errors import (
+    ConfigurationError,
+    EncoderError,
+    NotAScalarClassError,
+    NotInstalledError,
+    ScalarInternError,
+    UnknownLayoutError,
+    UnknownLayoutWarning,
+    UnsupportedValueError,
+)
+from .registry import ClassStats, Finding, RegistryStats, ScalarRegistry
+
+__all__ = [
+    "ClassStats",
+    "ConfigurationError",
+    "EncoderError",
+    "Finding",
+    "Installation",
+    "NotAScalarClassError",
+    "NotInstalledError",
+    "RegistryStats",
+    "ScalarInternError",
+    "ScalarRegistry",
+    "UnknownLayoutError",
+    "UnknownLayoutWarning",
+    "UnsupportedValueError",
+    "audit",
+    "clear",
+    "configure",
+    "install",
+    "intern",
+    "is_installed",
+    "stats",
+    "uninstall",
+]
+
+stats = _registry.stats
+audit = _registry.audit
+clear = _registry.clear
+configure = _registry.configure
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("scalarintern")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _apply_when_loaded() -> None:
+    if _os.environ.get("SCALARINTERN", "1") == "0":
+        return
+    from wrapt import register_post_import_hook
+
+    register_post_import_hook(lambda _module: install(), _TYPING_MODULE)
+    every = int(_os.environ.get("SCALARINTERN_AUDIT", "0") or 0)
+    if every:
+        import atexit
+
+        # 1 means yes; a larger number says how many misses lie between audits.
+        _registry.audit_every = every if every > 1 else 10_000
+        atexit.register(_registry.audit_and_warn)
+
+
+_apply_when_loaded()

@@ -1,0 +1,594 @@
+"""Puts interning under the numeric classes of nvidia-cutlass-dsl, and takes it off.
+
+Everything that knows the DSL is here and in what this imports. Bytes, warnings
+and errors are the installed release's own by construction: on a miss its own
+method marshals, and the pointer that it returns is the one that is shared.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.metadata
+import os
+import sys
+import threading
+import warnings
+from math import copysign, isinf
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from . import launch
+from .errors import NotAScalarClassError, NotInstalledError, UnknownLayoutError, UnknownLayoutWarning
+from .ledger import Ledger
+from .registry import ScalarRegistry, ScalarTable, key_of, own
+from .tracing import Tracing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = [
+    "TYPING_MODULE",
+    "Installation",
+    "install",
+    "intern",
+    "is_installed",
+    "pointer_table",
+    "registry",
+    "uninstall",
+]
+
+#: The module of the DSL that defines its numeric classes.
+TYPING_MODULE: Final = "cutlass.base_dsl.typing"
+ISSUES: Final = "https://github.com/scalarintern/scalarintern/issues"
+
+#: The one registry of the process.
+registry: Final = ScalarRegistry()
+
+
+@attrs.frozen
+class Installation:
+    """What :func:`install` did.
+
+    Attributes:
+        installed: Whether the adapter is applied.
+        release: Release of nvidia-cutlass-dsl, or "unknown".
+        location: Folder of the ``cutlass`` package in use.
+        patched: What was patched, as ``Class.member``.
+        left_alone: What was not, with the reason, by the same names.
+        launch: Whether launches take the short way.
+        launch_reason: Why they do not; empty if they do.
+        reason: Why the adapter is not applied; empty if it is.
+    """
+
+    installed: bool
+    release: str = "unknown"
+    location: str = ""
+    patched: tuple[str, ...] = ()
+    left_alone: dict[str, str] = attrs.field(factory=dict)
+    launch: bool = False
+    launch_reason: str = ""
+    reason: str = ""
+
+
+#: Magnitudes, by class name, between which neither construction nor marshalling
+#: of a finite value can overflow or underflow, and so warn, on any release.
+_QUIET_RANGES: Final[dict[str, tuple[float, float]]] = {
+    "Float64": (0.0, sys.float_info.max),
+    "Float32": (2.0**-149, 3.4028234663852886e38),
+    "TFloat32": (2.0**-149, 3.4028234663852886e38),
+    "BFloat16": (2.0**-149, 3.4028234663852886e38),
+}
+_NARROWEST: Final = (2.0**-24, 65504.0)  # Float16, and any class not known
+
+
+def _quiet(cls: type) -> Callable[[Any], bool]:
+    low, high = _QUIET_RANGES.get(cls.__name__, _NARROWEST)
+
+    def quiet(payload: Any) -> bool:
+        return (
+            type(payload) is not float
+            or low <= abs(payload) <= high
+            or payload == 0
+            or isinf(payload)
+            or payload != payload
+        )
+
+    return quiet
+
+
+def _owning(pointer: ctypes.c_void_p) -> ctypes.c_void_p:
+    """Make a release's pointer own its buffer, and free it of its cycle.
+
+    Up to 4.6.1 it comes from ``ctypes.cast(ctypes.pointer(c), c_void_p)``: its
+    ``_objects`` hold the intermediate pointer, whose ``_objects`` are the same
+    dict (CPython issue bpo-12836). Later ones own their buffer already.
+    """
+    held = pointer._objects
+    if held:
+        for buffer in held.values():
+            if ctypes.addressof(buffer) == pointer.value:
+                own(pointer, buffer)
+                break
+        else:
+            raise UnknownLayoutError("a launch pointer does not hold what it addresses")
+        held.clear()
+    elif not vars(pointer):
+        raise UnknownLayoutError("a launch pointer does not own its buffer")
+    return pointer
+
+
+def _clone(scalar: Any) -> Any:
+    return _holding(type(scalar), scalar.value)
+
+
+def _holding(cls: type, payload: Any) -> Any:
+    """A scalar nobody else can write to, made past the constructor."""
+    scalar = object.__new__(cls)
+    scalar.value = payload
+    return scalar
+
+
+def _skipped_by_warnings(function: Any) -> Any:
+    """Make warnings given below ``function`` name the line of its caller.
+
+    ``warnings.warn(stacklevel=…)`` does not count frames of the import system,
+    which CPython knows by these words in their file's name.
+    """
+    code = function.__code__
+    name = f"{code.co_filename} (importlib _bootstrap)"
+    function.__code__ = code.replace(co_filename=name)
+    return function
+
+
+class _Adapter:
+    """One application of the adapter to one loaded DSL."""
+
+    def __init__(self, typing: Any, *, with_launch: bool) -> None:
+        self.typing = typing
+        self.ledger = Ledger()
+        self.patched: list[str] = []
+        self.left_alone: dict[str, str] = {}
+        #: DSL class to its table's fast_scalars. Only the DSL module's own
+        #: classes are in it, which live as long as the module.
+        self.fast: dict[type, dict[Any, Any]] = {}
+        self.active = False
+        self.with_launch = with_launch
+        self.record = Installation(installed=False)
+
+    # -- applying and undoing -------------------------------------------------
+
+    def apply(self) -> Installation:
+        typing = self.typing
+        release, location = _release(typing)
+        try:
+            self._check_layout()
+            self._apply_classes()
+            self._apply_metaclasses()
+            launched = self._apply_launch(release)
+        except Exception as error:
+            self.undo()
+            if isinstance(error, UnknownLayoutError):
+                raise
+            raise UnknownLayoutError(f"{type(error).__name__}: {error}") from error
+        except BaseException:
+            self.undo()
+            raise
+        self.active = True
+        self.record = Installation(
+            installed=True,
+            release=release,
+            location=location,
+            patched=tuple(self.patched),
+            left_alone=dict(self.left_alone),
+            launch=launched.applied,
+            launch_reason=launched.reason,
+        )
+        return self.record
+
+    def undo(self) -> list[str]:
+        self.active = False
+        launch.retire()
+        left = self.ledger.restore()
+        for table in registry.tables():
+            registry.release(table)
+        self.fast.clear()
+        return left
+
+    def _check_layout(self) -> None:
+        typing = self.typing
+        for name in ("DslType", "NumericMeta", "IntegerMeta", "FloatMeta", "Numeric"):
+            if not isinstance(getattr(typing, name, None), type):
+                raise UnknownLayoutError(f"{typing.__name__} has no class {name}")
+        if not issubclass(typing.IntegerMeta, typing.NumericMeta) or not issubclass(
+            typing.FloatMeta, typing.NumericMeta
+        ):
+            raise UnknownLayoutError("the metaclasses do not derive from NumericMeta")
+        if not isinstance(typing.Numeric, typing.NumericMeta):
+            raise UnknownLayoutError("Numeric is no NumericMeta class")
+        for meta in (typing.NumericMeta, typing.IntegerMeta, typing.FloatMeta):
+            if "intern" in meta.__dict__:
+                raise UnknownLayoutError(f"{meta.__name__} has an intern of its own")
+        context = getattr(getattr(typing, "ir", None), "Context", None)
+        if not isinstance(context, type) or not hasattr(context, "current"):
+            raise UnknownLayoutError("there is no ir.Context with a current one")
+        for name, value, data in (
+            ("Int32", 64, b"\x40\0\0\0"),
+            ("Float32", 0.125, b"\0\0\0\x3e"),
+        ):
+            cls = getattr(typing, name, None)
+            if not isinstance(cls, typing.NumericMeta):
+                raise UnknownLayoutError(f"there is no numeric class {name}")
+            try:
+                found = ctypes.string_at(_marshal_once(cls, value).value or 0, len(data))
+            except Exception as error:
+                raise UnknownLayoutError(f"{name} does not marshal: {error}") from error
+            if found != data:
+                raise UnknownLayoutError(f"{name}({value}) marshals to {found.hex()}")
+
+    def _apply_classes(self) -> None:
+        self.tracing = Tracing(self.typing.ir.Context, registry)
+        for cls in _numeric_classes(self.typing):
+            self._cover(cls)
+        for name in ("Int32", "Float32"):
+            if registry.table(getattr(self.typing, name)) is None:
+                why = self.left_alone.get(f"{name}.__c_pointers__", "not found")
+                if "its own" not in why and "replaced" not in why:
+                    raise UnknownLayoutError(f"{name}.__c_pointers__: {why}")
+        self.tracing.apply(self.ledger)
+        boolean = self.typing.Boolean
+        if "ir_value_int8" in boolean.__dict__:
+            self.tracing.keep_int8_values_per_trace(boolean, _clone, self.ledger)
+            self.patched.append("Boolean.ir_value_int8")
+
+    def _apply_metaclasses(self) -> None:
+        typing = self.typing
+        meta = typing.NumericMeta
+        before = meta.__init__
+
+        def __init__(cls: Any, *args: Any, **kwargs: Any) -> None:
+            before(cls, *args, **kwargs)
+            if self.active:
+                self._cover(cls)
+
+        self.ledger.patch(meta, "__init__", __init__)
+        self.patched.append(f"{meta.__name__}.__init__")
+        for owner, kind in (
+            (typing.NumericMeta, None),
+            (typing.IntegerMeta, int),
+            (typing.FloatMeta, float),
+        ):
+            self.ledger.patch(owner, "intern", self._make_intern(kind))
+            self.patched.append(f"{owner.__name__}.intern")
+
+    def _apply_launch(self, release: str) -> launch.Applied:
+        if not self.with_launch:
+            return launch.Applied(False, "switched off")
+        return launch.apply(release, self.pointer_table, self.ledger.patch)
+
+    # -- one class ------------------------------------------------------------
+
+    def _cover(self, cls: type) -> None:
+        """Give a class its table and, if it has the release's own, our method."""
+        typing = self.typing
+        name = f"{cls.__qualname__}.__c_pointers__"
+        original = cls.__dict__.get("__c_pointers__")
+        meta = type(cls)
+        kind = int if issubclass(meta, typing.IntegerMeta) else None
+        kind = float if issubclass(meta, typing.FloatMeta) else kind
+        marshal = None
+        if original is not None:
+            if not _is_of(original, typing):
+                self.left_alone[name] = "replaced by someone, or the class's own"
+            elif kind is not None:
+                try:
+                    _marshal_once(cls, kind(1), original)
+                except UnknownLayoutError:
+                    raise
+                except Exception as error:
+                    self.left_alone[name] = f"not marshalled: {type(error).__name__}: {error}"
+                else:
+                    marshal = _make_marshal(cls, original)
+            else:
+                self.left_alone[name] = "neither an integer nor a float class"
+        table = ScalarTable(cls, marshal, kind=kind, quiet=_quiet(cls))
+        registry.adopt(table)
+        if marshal is not None:
+            self.ledger.patch(cls, "__c_pointers__", self._make_c_pointers(table, original))
+            self.patched.append(name)
+        elif kind is not None:
+            source = registry._source(table)
+            if source is not None:
+                source.sharers.append(_weak(table))
+        if not getattr(cls, "_is_abstract", False) and _is_of_module(cls, typing):
+            self.fast[cls] = table.fast_scalars
+
+    def _make_c_pointers(self, table: ScalarTable, original: Any) -> Any:
+        fast = table.fast_pointers
+        zeros = table.zero_pointers
+        adapter = self
+
+        def miss(scalar: Any) -> list[Any]:
+            if not adapter.active:
+                return original(scalar)  # type: ignore[no-any-return]
+            payload = getattr(scalar, "value", None)
+            if key_of(payload) is None:
+                registry.bypass()
+                return [_owning(pointer) for pointer in original(scalar)]
+            return [registry.launch_pointer(table, payload)]
+
+        if table.kind is int:
+
+            def __c_pointers__(self: Any) -> list[Any]:
+                payload = self.value
+                if type(payload) is int:
+                    try:
+                        return [fast[payload]]
+                    except KeyError:
+                        pass
+                return miss(self)
+
+        else:
+
+            def __c_pointers__(self: Any) -> list[Any]:
+                payload = self.value
+                if type(payload) is float:
+                    try:
+                        pointer = fast[payload]
+                        if pointer is not None:
+                            return [pointer]
+                        return [zeros[copysign(1.0, payload)]]
+                    except KeyError:
+                        pass
+                return miss(self)
+
+        __c_pointers__.__doc__ = original.__doc__
+        __c_pointers__.__qualname__ = original.__qualname__
+        return __c_pointers__
+
+    def _make_intern(self, kind: type | None) -> Any:
+        fast = self.fast
+        canonical = self._canonical
+
+        def intern(cls: Any, value: Any, /) -> Any:
+            """Return the one shared scalar of this class for ``value``.
+
+            The value goes through the class's constructor: same narrowing,
+            warnings and errors. While a trace is open, or for an ``ir.Value``,
+            an ordinary fresh scalar is returned.
+
+            Raises:
+                NotAScalarClassError: The class is abstract.
+            """
+            if type(value) is kind:
+                try:
+                    scalar = fast[cls][value]
+                    payload = scalar.value
+                    # A zero counts by identity only, for its sign; and what
+                    # somebody wrote another value into is not returned.
+                    if payload is value or (
+                        type(payload) is kind and payload == value and payload
+                    ):
+                        return scalar
+                except (KeyError, AttributeError):
+                    pass
+            if getattr(cls, "_is_abstract", False):
+                raise NotAScalarClassError(
+                    f"{cls.__qualname__} is abstract; intern with a concrete class, "
+                    f"such as Int32 or Float32"
+                )
+            return canonical(cls, cls(value))
+
+        return _skipped_by_warnings(intern)
+
+    def _canonical(self, cls: Any, scalar: Any) -> Any:
+        if type(scalar) is not cls or self.tracing.is_open():
+            registry.bypass()
+            return scalar
+        table = registry.table(cls)
+        if table is None:  # made behind the metaclass's back, or uninstalled
+            if not self.active:
+                return scalar
+            self._cover(cls)
+            table = registry.table(cls)
+            assert table is not None
+        fast = cls in self.fast and _is_of(cls.__init__, self.typing)
+        return registry.canonical(
+            table, scalar, fast=fast and table.quiet(scalar.value)
+        )
+
+    def pointer_table(self, cls: type) -> ScalarTable | None:
+        table = registry.table(cls)
+        return table if table is not None and table.marshal is not None else None
+
+
+def _weak(table: ScalarTable) -> Any:
+    import weakref
+
+    return weakref.ref(table)
+
+
+def _is_of(function: Any, module: Any) -> bool:
+    """Whether a function was written in ``module``, not put in its place later."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename == module.__file__
+
+
+def _is_of_module(cls: type, module: Any) -> bool:
+    return getattr(module, cls.__name__, None) is cls
+
+
+def _marshal_once(cls: type, payload: Any, original: Any = None) -> ctypes.c_void_p:
+    method = original if original is not None else cls.__c_pointers__  # type: ignore[attr-defined]
+    [pointer] = method(_holding(cls, payload))
+    if type(pointer) is not ctypes.c_void_p:
+        raise UnknownLayoutError(f"{cls.__name__} marshals to a {type(pointer).__name__}")
+    return _owning(pointer)
+
+
+def _make_marshal(cls: type, original: Any) -> Callable[[Any], ctypes.c_void_p]:
+    def marshal(payload: Any) -> ctypes.c_void_p:
+        # A scalar of our own: the caller's may be written to in the meantime.
+        scalar = object.__new__(cls)
+        scalar.value = payload  # type: ignore[attr-defined]
+        [pointer] = original(scalar)
+        return _owning(pointer)
+
+    return marshal
+
+
+def _numeric_classes(typing: Any) -> Iterator[type]:
+    """Every class of the metaclass there is, base before derived."""
+    seen: set[type] = set()
+    pending: list[type] = [object]
+    while pending:
+        cls = pending.pop(0)
+        if cls in seen:
+            continue
+        seen.add(cls)
+        if isinstance(cls, typing.NumericMeta):
+            yield cls
+        pending.extend(type.__subclasses__(cls))
+
+
+def _release(typing: Any) -> tuple[str, str]:
+    """The release and the folder of the DSL that ``typing`` belongs to."""
+    package = sys.modules.get("cutlass")
+    location = os.path.dirname(os.path.dirname(typing.__file__ or ""))
+    release = getattr(package, "__version__", None)
+    if release is None:
+        try:
+            release = importlib.metadata.version("nvidia-cutlass-dsl")
+        except importlib.metadata.PackageNotFoundError:
+            release = "unknown"
+    return str(release), location
+
+
+# -- the process-wide state -----------------------------------------------------
+
+_lock = threading.RLock()
+_adapters: list[_Adapter] = []
+_warned: set[str] = set()
+
+
+def _current() -> _Adapter | None:
+    """The adapter of the DSL loaded now; a reloaded one has none yet."""
+    typing = sys.modules.get(TYPING_MODULE)
+    meta = getattr(typing, "NumericMeta", None)
+    for adapter in _adapters:
+        if adapter.active and adapter.typing is typing and "intern" in vars(meta or object):
+            return adapter
+    return None
+
+
+def install(*, launch: bool | None = None) -> Installation:
+    """Apply the adapter to the DSL, which must be loaded; idempotent.
+
+    All or nothing: a release that is laid out in another way is left as it is,
+    with one :class:`UnknownLayoutWarning`, and the program runs on stock.
+
+    Args:
+        launch: Whether launches take the short way; None asks the environment
+            (``SCALARINTERN_LAUNCH=0`` keeps it off).
+
+    Returns:
+        What was patched, on which release, and what was left alone and why.
+    """
+    with _lock:
+        adapter = _current()
+        if adapter is not None:
+            return adapter.record
+        typing = _loaded_typing()
+        if typing is None:
+            return Installation(installed=False, reason="the DSL is not loaded")
+        if launch is None:
+            launch = os.environ.get("SCALARINTERN_LAUNCH", "1") != "0"
+        adapter = _Adapter(typing, with_launch=launch)
+        try:
+            record = adapter.apply()
+        except UnknownLayoutError as error:
+            release, location = _release(typing)
+            if location not in _warned:
+                _warned.add(location)
+                warnings.warn(
+                    f"scalarintern {_own_version()} does not know the layout of "
+                    f"nvidia-cutlass-dsl {release} ({error}); nothing was changed and "
+                    f"scalars are not interned. Please report it at {ISSUES}",
+                    UnknownLayoutWarning,
+                    stacklevel=2,
+                )
+            return Installation(
+                installed=False, release=release, location=location, reason=str(error)
+            )
+        _adapters.append(adapter)
+        return record
+
+
+def uninstall() -> list[str]:
+    """Take the adapter off again; idempotent.
+
+    Every class and metaclass is as before, member by member, and pointers handed
+    out stay good. What somebody else patched on top of ours stays theirs, and
+    goes on working through the release's own method.
+
+    Returns:
+        Names of what could not be restored for that reason; mostly empty.
+    """
+    with _lock:
+        left: list[str] = []
+        while _adapters:
+            left += _adapters.pop().undo()
+        return left
+
+
+def is_installed() -> bool:
+    """Whether the adapter is applied to the DSL loaded now."""
+    with _lock:
+        return _current() is not None
+
+
+def intern(cls: Any, value: Any, /) -> Any:
+    """Return ``cls.intern(value)``, for any numeric class of the DSL.
+
+    Raises:
+        NotAScalarClassError: ``cls`` is no concrete numeric class.
+        NotInstalledError: The adapter is not applied.
+    """
+    adapter = _current()
+    if adapter is None:
+        if not any(base.__module__ == TYPING_MODULE for base in getattr(cls, "__mro__", ())):
+            raise NotAScalarClassError(f"{cls!r} is no numeric class of the DSL")
+        raise NotInstalledError("the adapter is not applied; call scalarintern.install()")
+    if not isinstance(cls, adapter.typing.NumericMeta):
+        raise NotAScalarClassError(f"{cls!r} is no numeric class of the DSL")
+    return cls.intern(value)
+
+
+_skipped_by_warnings(intern)
+
+
+def pointer_table(cls: type) -> ScalarTable | None:
+    """Return the table a class marshals through, or None if it does not."""
+    adapter = _current()
+    return None if adapter is None else adapter.pointer_table(cls)
+
+
+def _loaded_typing() -> Any:
+    """The DSL's typing module, fully imported, or None. Never starts an import."""
+    typing = sys.modules.get(TYPING_MODULE)
+    if typing is None:
+        return None
+    if getattr(getattr(typing, "__spec__", None), "_initializing", False):
+        # Another thread is importing it: this waits for that to end.
+        typing = importlib.import_module(TYPING_MODULE)
+        if getattr(typing.__spec__, "_initializing", False):
+            return None
+    return typing
+
+
+def _own_version() -> str:
+    try:
+        return importlib.metadata.version("scalarintern")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
