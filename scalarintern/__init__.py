@@ -10,7 +10,6 @@ import os as _os
 from typing import Any as _Any
 
 from .dsl_adapter import (
-    TYPING_MODULE as _TYPING_MODULE,
     Installation,
     install,
     intern,
@@ -71,9 +70,7 @@ def __getattr__(name: str) -> _Any:
 def _apply_when_loaded() -> None:
     if _os.environ.get("SCALARINTERN", "1") == "0":
         return
-    from wrapt import register_post_import_hook
-
-    register_post_import_hook(lambda _module: install(), _TYPING_MODULE)
+    install()
     every = int(_os.environ.get("SCALARINTERN_AUDIT", "0") or 0)
     if every:
         import atexit

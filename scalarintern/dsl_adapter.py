@@ -18,11 +18,12 @@ from math import copysign, isinf
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+from wrapt import register_post_import_hook
 
 from . import launch
 from .errors import NotAScalarClassError, NotInstalledError, UnknownLayoutError, UnknownLayoutWarning
 from .ledger import Ledger
-from .registry import ScalarRegistry, ScalarTable, key_of, own
+from .registry import ScalarRegistry, ScalarTable, buffer_of, own
 from .tracing import Tracing
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ class _Adapter:
         #: DSL class to its table's fast_scalars. Only the DSL module's own
         #: classes are in it, which live as long as the module.
         self.fast: dict[type, dict[Any, Any]] = {}
+        self.zeros: dict[type, dict[float, Any]] = {}
         self.active = False
         self.with_launch = with_launch
         self.record = Installation(installed=False)
@@ -194,6 +196,7 @@ class _Adapter:
         for table in registry.tables():
             registry.release(table)
         self.fast.clear()
+        self.zeros.clear()
         return left
 
     def _check_layout(self) -> None:
@@ -292,17 +295,22 @@ class _Adapter:
                     marshal = _make_marshal(cls, original)
             else:
                 self.left_alone[name] = "neither an integer nor a float class"
-        table = ScalarTable(cls, marshal, kind=kind, quiet=_quiet(cls))
+        table = ScalarTable(
+            cls,
+            marshal,
+            registry,
+            kind=kind,
+            quiet=_quiet(cls) if kind is float else None,
+            source=None if marshal is not None else _inherited(cls),
+            ctype=_proved_ctype(kind, marshal, _quiet(cls)),
+        )
         registry.adopt(table)
         if marshal is not None:
             self.ledger.patch(cls, "__c_pointers__", self._make_c_pointers(table, original))
             self.patched.append(name)
-        elif kind is not None:
-            source = registry._source(table)
-            if source is not None:
-                source.sharers.append(_weak(table))
         if not getattr(cls, "_is_abstract", False) and _is_of_module(cls, typing):
             self.fast[cls] = table.fast_scalars
+            self.zeros[cls] = table.zero_scalars
 
     def _make_c_pointers(self, table: ScalarTable, original: Any) -> Any:
         fast = table.fast_pointers
@@ -310,10 +318,10 @@ class _Adapter:
         adapter = self
 
         def miss(scalar: Any) -> list[Any]:
+            payload = getattr(scalar, "value", None)
             if not adapter.active:
                 return original(scalar)  # type: ignore[no-any-return]
-            payload = getattr(scalar, "value", None)
-            if key_of(payload) is None:
+            if type(payload) not in (int, float, bool):
                 registry.bypass()
                 return [_owning(pointer) for pointer in original(scalar)]
             return [registry.launch_pointer(table, payload)]
@@ -335,12 +343,12 @@ class _Adapter:
                 payload = self.value
                 if type(payload) is float:
                     try:
-                        pointer = fast[payload]
-                        if pointer is not None:
-                            return [pointer]
-                        return [zeros[copysign(1.0, payload)]]
+                        return [fast[payload]]
                     except KeyError:
-                        pass
+                        if payload == 0:
+                            pointer = zeros.get(copysign(1.0, payload))
+                            if pointer is not None:
+                                return [pointer]
                 return miss(self)
 
         __c_pointers__.__doc__ = original.__doc__
@@ -349,6 +357,7 @@ class _Adapter:
 
     def _make_intern(self, kind: type | None) -> Any:
         fast = self.fast
+        zeros = self.zeros
         canonical = self._canonical
 
         def intern(cls: Any, value: Any, /) -> Any:
@@ -365,14 +374,14 @@ class _Adapter:
                 try:
                     scalar = fast[cls][value]
                     payload = scalar.value
-                    # A zero counts by identity only, for its sign; and what
-                    # somebody wrote another value into is not returned.
-                    if payload is value or (
-                        type(payload) is kind and payload == value and payload
-                    ):
+                    # What somebody wrote another value into is not returned.
+                    if payload is value or (type(payload) is kind and payload == value):
                         return scalar
                 except (KeyError, AttributeError):
-                    pass
+                    if value == 0 and kind is float:
+                        scalar = zeros.get(cls, {}).get(copysign(1.0, value))
+                        if scalar is not None and scalar.value is value:
+                            return scalar
             if getattr(cls, "_is_abstract", False):
                 raise NotAScalarClassError(
                     f"{cls.__qualname__} is abstract; intern with a concrete class, "
@@ -395,7 +404,7 @@ class _Adapter:
             assert table is not None
         fast = cls in self.fast and _is_of(cls.__init__, self.typing)
         return registry.canonical(
-            table, scalar, fast=fast and table.quiet(scalar.value)
+            table, scalar, fast=fast and (table.quiet is None or table.quiet(scalar.value))
         )
 
     def pointer_table(self, cls: type) -> ScalarTable | None:
@@ -403,10 +412,13 @@ class _Adapter:
         return table if table is not None and table.marshal is not None else None
 
 
-def _weak(table: ScalarTable) -> Any:
-    import weakref
-
-    return weakref.ref(table)
+def _inherited(cls: type) -> ScalarTable | None:
+    """The table of the base class by whose method ``cls`` marshals, if any."""
+    for base in cls.__mro__[1:]:
+        if "__c_pointers__" in base.__dict__:
+            table = registry.table(base)
+            return table if table is not None and table.marshal is not None else None
+    return None
 
 
 def _is_of(function: Any, module: Any) -> bool:
@@ -428,14 +440,66 @@ def _marshal_once(cls: type, payload: Any, original: Any = None) -> ctypes.c_voi
 
 
 def _make_marshal(cls: type, original: Any) -> Callable[[Any], ctypes.c_void_p]:
+    # Scalars of our own to marshal from: the caller's may be written to meanwhile.
+    spares: list[Any] = []
+
     def marshal(payload: Any) -> ctypes.c_void_p:
-        # A scalar of our own: the caller's may be written to in the meantime.
-        scalar = object.__new__(cls)
-        scalar.value = payload  # type: ignore[attr-defined]
+        try:
+            scalar = spares.pop()
+        except IndexError:
+            scalar = object.__new__(cls)
+        scalar.value = payload
         [pointer] = original(scalar)
+        spares.append(scalar)
         return _owning(pointer)
 
     return marshal
+
+
+_CTYPES: Final[dict[type, tuple[Any, ...]]] = {
+    int: tuple(
+        getattr(ctypes, name)
+        for name in ("c_bool", "c_int8", "c_uint8", "c_int16", "c_uint16")
+        + ("c_int32", "c_uint32", "c_int64", "c_uint64")
+    ),
+    float: (ctypes.c_double, ctypes.c_float),
+}
+_PROOFS: Final[dict[type, tuple[Any, ...]]] = {
+    int: (0, 1, 2, -1, *(sign << bit for bit in range(1, 66) for sign in (1, -1)))
+    + tuple((1 << bit) - 1 for bit in range(2, 66)),
+    float: tuple(
+        sign * value
+        for sign in (1.0, -1.0)
+        for value in (0.1, 1.0, 1.0 + 2**-24, 1.0 + 3 * 2**-24, 1.0 + 2**-24 + 2**-52)
+        + (1 / 3, 65504.0, 3.4028234663852886e38, 2.0**-126, 2.0**-149, 3 * 2.0**-150)
+        + (2.0**-24, 5.3e-39, 1.0 - 2**-25, 16777217.0, float("inf"))
+    ),
+}
+
+
+def _proved_ctype(
+    kind: type | None,
+    marshal: Callable[[Any], ctypes.c_void_p] | None,
+    quiet: Callable[[Any], bool],
+) -> Any:
+    """The ctypes type whose buffer is the release's own, as far as can be proved.
+
+    An integer buffer is determined by its bits, a float one by how it rounds:
+    every bit, and every kind of rounding, is compared with ``marshal``.
+    """
+    if kind is None or marshal is None:
+        return None
+    pointers = {}
+    for value in _PROOFS[kind]:
+        if quiet(value):
+            pointers[value] = buffer_of(marshal(value))
+    for ctype in _CTYPES[kind]:
+        if all(
+            bytes(ctype(value)) == bytes(buffer) and ctypes.sizeof(ctype) == ctypes.sizeof(buffer)
+            for value, buffer in pointers.items()
+        ):
+            return ctype
+    return None
 
 
 def _numeric_classes(typing: Any) -> Iterator[type]:
@@ -470,6 +534,9 @@ def _release(typing: Any) -> tuple[str, str]:
 _lock = threading.RLock()
 _adapters: list[_Adapter] = []
 _warned: set[str] = set()
+#: The arguments of the install() in force; None while uninstalled.
+_request: tuple[bool | None] | None = None
+_awaiting = False
 
 
 def _current() -> _Adapter | None:
@@ -483,7 +550,7 @@ def _current() -> _Adapter | None:
 
 
 def install(*, launch: bool | None = None) -> Installation:
-    """Apply the adapter to the DSL, which must be loaded; idempotent.
+    """Apply the adapter to the DSL, now or once it is imported; idempotent.
 
     All or nothing: a release that is laid out in another way is left as it is,
     with one :class:`UnknownLayoutWarning`, and the program runs on stock.
@@ -495,34 +562,55 @@ def install(*, launch: bool | None = None) -> Installation:
     Returns:
         What was patched, on which release, and what was left alone and why.
     """
+    global _request
+    with _lock:
+        _request = (launch,)
+    typing = _loaded_typing()  # may wait for another thread's import: unlocked
+    if typing is None:
+        _await_import()
+        return Installation(installed=False, reason="the DSL is not imported yet")
     with _lock:
         adapter = _current()
-        if adapter is not None:
-            return adapter.record
-        typing = _loaded_typing()
-        if typing is None:
-            return Installation(installed=False, reason="the DSL is not loaded")
-        if launch is None:
-            launch = os.environ.get("SCALARINTERN_LAUNCH", "1") != "0"
-        adapter = _Adapter(typing, with_launch=launch)
-        try:
-            record = adapter.apply()
-        except UnknownLayoutError as error:
-            release, location = _release(typing)
-            if location not in _warned:
-                _warned.add(location)
-                warnings.warn(
-                    f"scalarintern {_own_version()} does not know the layout of "
-                    f"nvidia-cutlass-dsl {release} ({error}); nothing was changed and "
-                    f"scalars are not interned. Please report it at {ISSUES}",
-                    UnknownLayoutWarning,
-                    stacklevel=2,
-                )
-            return Installation(
-                installed=False, release=release, location=location, reason=str(error)
+        return _install_on(typing, launch) if adapter is None else adapter.record
+
+
+def _await_import() -> None:
+    global _awaiting
+    with _lock:
+        if _awaiting:
+            return
+        _awaiting = True
+
+    def imported(typing: Any) -> None:
+        with _lock:
+            if _request is not None and _current() is None:
+                _install_on(typing, *_request)
+
+    register_post_import_hook(imported, TYPING_MODULE)
+
+
+def _install_on(typing: Any, launch: bool | None) -> Installation:
+    if launch is None:
+        launch = os.environ.get("SCALARINTERN_LAUNCH", "1") != "0"
+    adapter = _Adapter(typing, with_launch=launch)
+    try:
+        record = adapter.apply()
+    except UnknownLayoutError as error:
+        release, location = _release(typing)
+        if location not in _warned:
+            _warned.add(location)
+            warnings.warn(
+                f"scalarintern {_own_version()} does not know the layout of "
+                f"nvidia-cutlass-dsl {release} ({error}); nothing was changed and "
+                f"scalars are not interned. Please report it at {ISSUES}",
+                UnknownLayoutWarning,
+                stacklevel=3,
             )
-        _adapters.append(adapter)
-        return record
+        return Installation(
+            installed=False, release=release, location=location, reason=str(error)
+        )
+    _adapters.append(adapter)
+    return record
 
 
 def uninstall() -> list[str]:
@@ -535,7 +623,9 @@ def uninstall() -> list[str]:
     Returns:
         Names of what could not be restored for that reason; mostly empty.
     """
+    global _request
     with _lock:
+        _request = None
         left: list[str] = []
         while _adapters:
             left += _adapters.pop().undo()

@@ -6,20 +6,20 @@ that addresses a buffer and owns it.
 
 Who holds what
     A :class:`ScalarTable` belongs to one class and is held by that class alone,
-    so nothing here keeps a class alive. Its two weak tables map a key to the
-    canonical scalar and to the launch pointer. The weak reference to a scalar
-    holds the pointer, so a live scalar keeps one buffer for life with nothing
-    stored on it.
+    so nothing here keeps a class alive. It has two stores, one of canonical
+    scalars and one of launch pointers, each a weak table by key. The weak
+    reference to a scalar holds the pointer, so that a live scalar keeps one
+    buffer for life with nothing stored on it.
 
-    The *retained tier* holds recently used scalars and pointers strongly, in
-    generations. A new or re-found key goes into the youngest; when that is full
-    all move down by one and the oldest is dropped. In front of it each table
-    has plain dicts of what was used since the last move: a hit there writes
-    nothing. They are emptied at every move, so that the first use afterwards
-    takes the slow way, which marks the key as young again.
+    The *retained tier* of a store holds what was used lately strongly, in
+    generations. What is new or found again goes into the young one; when the
+    young ones of all classes are full together, all move down by one and the
+    oldest are dropped. The young generation is a plain dict, and looking there
+    is the whole of a hit: nothing is written. Past three quarters of ``retain``
+    new keys without a use, a key is dropped.
 
 Where atomicity comes from
-    Identity rests on ``dict.setdefault`` with ``int`` and ``bytes`` keys, one
+    Identity rests on ``dict.setdefault`` with keys of built-in types, one
     indivisible step with and without a GIL, not on a lock. What is locked may
     be skipped: retaining takes its lock without ever waiting, so a finalizer
     that comes back in from a collection, or a thread in the way, just does not
@@ -36,6 +36,7 @@ import sys
 import threading
 import warnings
 import weakref
+from ctypes import addressof, c_void_p
 
 # The compare-and-delete that weakref.WeakValueDictionary itself is built on.
 from _weakref import _remove_dead_weakref
@@ -70,7 +71,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 Payload = Union[bool, int, float]
-Key = Union[int, bytes]
+Key = Union[int, float, bytes, str]
 
 _pack_double: Final = struct.Struct("<d").pack
 _unpack_double: Final = struct.Struct("<d").unpack
@@ -80,28 +81,35 @@ _slot_numbers: Final = itertools.count()
 GENERATIONS: Final = 4
 
 
-def key_of(payload: object) -> Key | None:
+def key_of(payload: object, kind: type | None = None) -> Key | None:
     """Return the bit-exact key of a payload, or None if it is no plain number.
 
-    An ``int`` is its own key; a ``float`` is keyed by its 8 bytes, so that both
-    zeros and every NaN payload stay apart; a ``bool`` by one byte.
+    A number of the class's own ``kind`` is its own key where equal means the
+    same bits. Everything else is spelled out, so that nothing meets by ``==``:
+    zeros, NaNs and foreign floats as their 8 bytes, a ``bool`` as one byte, a
+    foreign ``int`` in decimal.
     """
-    kind = type(payload)
-    if kind is int:
-        return payload  # type: ignore[return-value]
-    if kind is float:
+    exact = type(payload)
+    if exact is kind:
+        if exact is int or (payload and payload == payload and exact is float):
+            return payload  # type: ignore[return-value]
+    if exact is float:
         return _pack_double(payload)
-    if kind is bool:
+    if exact is int:
+        return str(payload)
+    if exact is bool:
         return b"\x01" if payload else b"\x00"
     return None
 
 
 def payload_of(key: Key) -> Payload:
     """Return the payload that :func:`key_of` made ``key`` from."""
-    if isinstance(key, int):
-        return key
-    payload: Payload = bool(key[0]) if len(key) == 1 else _unpack_double(key)[0]
-    return payload
+    if isinstance(key, str):
+        return int(key)
+    if isinstance(key, bytes):
+        payload: Payload = bool(key[0]) if len(key) == 1 else _unpack_double(key)[0]
+        return payload
+    return key
 
 
 def own(pointer: ctypes.c_void_p, buffer: Any) -> ctypes.c_void_p:
@@ -147,92 +155,202 @@ def _bytes_at(pointer: ctypes.c_void_p) -> bytes:
     return bytes(buffer_of(pointer) or b"")
 
 
-def _always(_payload: Payload) -> bool:
-    return True
-
-
 class _Entry(weakref.ref[_T]):
-    """A weak reference that knows its key; one to a scalar owns its pointer."""
+    """A weak reference that knows its key and owns what must live as long.
 
-    __slots__ = ("expected", "key", "pointer")
+    Attributes:
+        key: The key it stands under.
+        kept: Of a scalar, its launch pointer; of a pointer whose payload is not
+            quiet, the bytes it should have.
+    """
+
+    __slots__ = ("kept", "key")
 
     key: Key
-    pointer: ctypes.c_void_p | None
-    expected: bytes | None
+    kept: Any
 
 
-class _WeakTable(weakref.WeakValueDictionary[Key, _T]):
-    """A WeakValueDictionary whose insertion settles races on one object."""
+class _Clock:
+    """Bounds what the stores of one kind retain together, over all classes."""
 
-    def __init__(self) -> None:
+    def __init__(self, stores: Callable[[], list[_Store[Any]]]) -> None:
+        self.stores = stores
+        self.lock = threading.Lock()
+        self.young = 0
+        self.evicted = 0
+        self.depth = 1
+        self.share = 0
+
+    def set_bound(self, retain: int) -> None:
+        self.depth = min(GENERATIONS, retain) or 1
+        self.share = retain // self.depth
+
+    def age(self) -> list[Any]:
+        """Move all generations down; returns the dropped. The caller has the lock."""
+        dropped: list[Any] = []
+        for store in self.stores():
+            if store.fast or store.odd or store.older:
+                generations = [{**store.fast, **store.odd}, *store.older]
+                store.older = generations[: self.depth - 1]
+                store.odd = {}
+                store.forget_fast()
+                for oldest in generations[self.depth - 1 :]:
+                    self.evicted += len(oldest)
+                    dropped.append(oldest)
+        self.young = 0
+        return dropped
+
+
+class _Store(weakref.WeakValueDictionary[Key, _T]):
+    """A weak table whose insertion settles races, and its retained tier.
+
+    Attributes:
+        refs: The weak references, by key.
+        fast: The young generation, by payload, as far as payloads are keys.
+        zeros: The float zeros in use, by sign (1.0 or -1.0).
+        odd: The rest of the young generation, by key.
+        older: The older generations, by key, the youngest first.
+    """
+
+    def __init__(self, clock: _Clock) -> None:
         super().__init__()
-        data: Any = self.data
-
-        def forget(entry: Any, remove: Any = _remove_dead_weakref) -> None:
-            # Removes the key only while what it maps to is dead. In C throughout:
-            # it may run within any other step, on any thread.
-            remove(data, entry.key)
-
-        self._forget = forget
-        self._replacing = threading.RLock()
+        self.refs: dict[Key, Any] = self.data  # type: ignore[assignment]
+        self.clock = clock
+        self.fast: dict[Any, _T] = {}
+        self.zeros: dict[float, _T] = {}
+        self.odd: dict[Key, _T] = {}
+        self.older: list[dict[Key, _T]] = []
+        self.replacing = threading.RLock()
+        # Entries of what died. All that a death does is to append to this, in C,
+        # as it may come within any other step, on any thread.
+        self.dead: list[_Entry[_T]] = []
+        self.bury = self.dead.append
 
     def find(self, key: Key) -> _T | None:
         """Return the live object of ``key``, or None."""
-        entry: Any = self.data.get(key)
+        entry = self.refs.get(key)
         return None if entry is None else entry()
 
     def settle(
-        self, key: Key, fresh: _T, intact: Callable[[_T], bool] | None = None
-    ) -> tuple[_T, _Entry[_T]]:
+        self, key: Key, fresh: _T, intact: Callable[[_T, Key], bool] | None = None
+    ) -> _T:
         """Return the one object of ``key``, which is ``fresh`` if there was none.
 
         An object that is not ``intact`` any more is replaced.
         """
-        entry = _Entry(fresh, self._forget)
+        entry = _Entry(fresh, self.bury)
         entry.key = key
-        entry.pointer = entry.expected = None
-        data: Any = self.data
+        refs = self.refs
         while True:
-            current = data.setdefault(key, entry)
+            current = refs.setdefault(key, entry)
             if current is entry:
-                return fresh, entry
-            other = current()
+                return fresh
+            other: _T | None = current()
             if other is None:
-                _remove_dead_weakref(data, key)
-            elif intact is None or intact(other):
-                return other, current
+                _remove_dead_weakref(refs, key)
+            elif intact is None or intact(other, key):
+                return other
             else:
-                with self._replacing:
+                with self.replacing:
                     # Compare and store with no call in between, so that nothing
                     # else runs on this thread from the one to the other.
                     try:
-                        if data[key] is current:
-                            data[key] = entry
+                        if refs[key] is current:
+                            refs[key] = entry
                     except KeyError:
                         pass
 
-    def entries(self) -> list[_Entry[_T]]:
-        """Return the entries of this moment, live or dying."""
-        return list(self.data.values())  # type: ignore[arg-type]
+    def purge(self) -> None:
+        """Remove the keys of what died, where nothing live took its place."""
+        dead, refs = self.dead, self.refs
+        try:
+            while True:
+                _remove_dead_weakref(refs, dead.pop().key)
+        except IndexError:
+            pass
+
+    def retain(self, key: Key, obj: _T, fast: bool, fresh: bool) -> None:
+        """Make ``key`` young; whoever finds the lock taken leaves it be."""
+        clock = self.clock
+        if not clock.share or not clock.lock.acquire(False):
+            return
+        dropped = None  # outlives the lock: its end may run anybody's code
+        try:
+            young = self.fast if fast else self.odd
+            if key not in young:
+                if key in self.odd:
+                    del self.odd[key]
+                elif fast or key not in self.fast:
+                    if clock.young >= clock.share:
+                        dropped = clock.age()
+                        young = self.fast if fast else self.odd
+                    clock.young += 1
+                    if self.older and not fresh:
+                        for generation in self.older:
+                            generation.pop(key, None)
+                else:
+                    return
+                young[key] = obj
+        finally:
+            clock.lock.release()
+
+    def forget_fast(self) -> None:
+        """Empty the dicts that others hold, in place."""
+        self.fast.clear()
+        self.zeros.clear()
+
+    def slow_down(self) -> None:
+        """Take the young generation out of the way of hits, retained as it is."""
+        for key, obj in list(self.fast.items()):
+            self.odd[key] = obj
+        self.forget_fast()
+
+    def forget_retained(self) -> list[Any]:
+        """Let go of the retained tier; returns it, for the caller to drop."""
+        dropped = [self.odd, list(self.fast.values()), *self.older]
+        self.odd = {}
+        self.older = []
+        self.forget_fast()
+        return dropped
+
+    def retained(self) -> int:
+        return len(self.fast) + len(self.odd) + sum(map(len, self.older))
+
+    def live(self) -> list[tuple[_Entry[_T], _T]]:
+        """Return what is alive at this moment."""
+        self.purge()
+        pairs = ((entry, entry()) for entry in list(self.refs.values()))
+        return [(entry, found) for entry, found in pairs if found is not None]
 
 
 class ScalarTable:
-    """What a registry knows of one class: its weak tables and its retained tier.
+    """What a registry knows of one class: its scalars and its launch pointers.
 
     Attributes:
         cls: The class.
-        kind: The payload type the fast dicts take: ``int``, ``float`` or ``bool``.
-        fast_scalars: Payload to canonical scalar, as used in this generation.
-        fast_pointers: Payload to launch pointer, likewise; for ``0.0`` it holds
-            None, and ``zero_pointers`` maps the sign (1.0 or -1.0) to the pointer.
+        marshal: Makes a launch pointer of a payload; None if the class has none
+            of its own.
+        ctype: The ctypes type that makes the same buffer as ``marshal``, of a
+            quiet payload of the class's kind; None if there is none.
+        source: The table whose ``marshal`` and pointers the class's scalars use:
+            this one, or a base class's.
+        kind: The payload type that the fast dicts take, ``int`` or ``float``.
+        quiet: Whether neither making a scalar of a payload nor marshalling it
+            warns; None if that is so for every payload.
+        read: Gets the payload out of a scalar.
+        fast_scalars: Payload to canonical scalar, of those used in this
+            generation; no float zeros, and no NaN.
+        fast_pointers: Payload to launch pointer, likewise.
+        zero_scalars: Sign of a float zero, 1.0 or -1.0, to its scalar.
+        zero_pointers: Likewise, to its launch pointer.
     """
 
     __slots__ = (
         "__weakref__",
         "cls",
+        "ctype",
         "fast_pointers",
         "fast_scalars",
-        "generations",
         "kind",
         "marshal",
         "pointers",
@@ -240,45 +358,48 @@ class ScalarTable:
         "read",
         "scalars",
         "sharers",
+        "source",
         "zero_pointers",
+        "zero_scalars",
     )
 
     def __init__(
         self,
         cls: type,
         marshal: Callable[[Any], ctypes.c_void_p] | None,
+        registry: ScalarRegistry,
         *,
         kind: type | None = None,
-        quiet: Callable[[Any], bool] = _always,
+        quiet: Callable[[Any], bool] | None = None,
         read: Callable[[Any], Any] = attrgetter("value"),
+        source: ScalarTable | None = None,
+        ctype: Callable[[Any], Any] | None = None,
     ) -> None:
         self.cls = cls
+        self.ctype = ctype
         self.marshal = marshal
         self.kind = kind
         self.quiet = quiet
         self.read = read
-        self.scalars: _WeakTable[Any] = _WeakTable()
-        self.pointers: _WeakTable[ctypes.c_void_p] = _WeakTable()
-        self.fast_scalars: dict[Any, Any] = {}
-        self.fast_pointers: dict[Any, ctypes.c_void_p | None] = {}
-        self.zero_pointers: dict[float, ctypes.c_void_p] = {}
-        self.generations: list[dict[Key, tuple[Any, Any]]] = [{}]
-        #: Tables whose scalars marshal through this one; itself among them.
-        self.sharers: list[weakref.ref[ScalarTable]] = [weakref.ref(self)]
+        self.source = self if source is None else source
+        self.scalars: _Store[Any] = _Store(registry.scalar_clock)
+        self.pointers: _Store[ctypes.c_void_p] = _Store(registry.pointer_clock)
+        self.fast_scalars = self.scalars.fast
+        self.fast_pointers = self.pointers.fast
+        self.zero_scalars = self.scalars.zeros
+        self.zero_pointers = self.pointers.zeros
+        #: Tables whose scalars use this one's pointers; itself not among them.
+        self.sharers: list[weakref.ref[ScalarTable]] = []
+        if source is not None:
+            source.sharers.append(weakref.ref(self, source.sharers.remove))
 
     def intact(self, scalar: Any, key: Key) -> bool:
         """Whether nobody wrote another value into a canonical scalar."""
         try:
-            current = key_of(self.read(scalar))
+            current = key_of(self.read(scalar), self.kind)
         except AttributeError:
             return False
         return type(current) is type(key) and current == key
-
-    def forget_fast(self) -> None:
-        """Empty the fast dicts, in place, for those who hold them."""
-        self.fast_scalars.clear()
-        self.fast_pointers.clear()
-        self.zero_pointers.clear()
 
 
 class _Tally:
@@ -303,6 +424,7 @@ class ClassStats:
     live: int
     pointers: int
     retained: int
+    retained_pointers: int
     bytes: int
 
 
@@ -317,9 +439,10 @@ class RegistryStats:
             value was no plain number.
         live: Canonical scalars alive now, whoever holds them.
         pointers: Launch pointers alive now, whoever holds them.
-        retained: Keys held in the retained tier, at most ``retain``.
-        retain: The bound of the retained tier, in keys.
-        evicted: Keys that left the retained tier for age.
+        retained: Scalars held in the retained tier, at most ``retain``.
+        retained_pointers: Launch pointers held in it, at most ``retain``.
+        retain: The bound of either.
+        evicted: Scalars and pointers that left the retained tier for age.
         bytes: Memory of live scalars, pointers, buffers and tables, in bytes,
             estimated from a sample of each class.
         classes: Per class, by qualified name; empty unless asked for.
@@ -331,6 +454,7 @@ class RegistryStats:
     live: int
     pointers: int
     retained: int
+    retained_pointers: int
     retain: int
     evicted: int
     bytes: int
@@ -362,10 +486,10 @@ _registries: weakref.WeakSet[ScalarRegistry] = weakref.WeakSet()
 def _renew_locks() -> None:
     # Another thread may have been inside at the moment of the fork.
     for registry in list(_registries):
-        registry._lock = threading.Lock()
-        for table in registry.tables():
-            table.scalars._replacing = threading.RLock()
-            table.pointers._replacing = threading.RLock()
+        for clock in (registry.scalar_clock, registry.pointer_clock):
+            clock.lock = threading.Lock()
+            for store in clock.stores():
+                store.replacing = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_locks)
@@ -377,7 +501,8 @@ class ScalarRegistry:
     Args:
         encode: ``encode(cls, payload)`` returns the ``bytes`` of a payload, for
             classes that :meth:`register` gave no encoder of their own.
-        retain: Bound of the retained tier, in keys over all classes together.
+        retain: Bound of the retained tier: so many scalars, and so many launch
+            pointers, over all classes together.
 
     Raises:
         ConfigurationError: ``retain`` is no ``int`` of 0 or more.
@@ -397,15 +522,15 @@ class ScalarRegistry:
         self._attribute = f"__scalarintern_{next(_slot_numbers)}__"
         self._tables: dict[int, weakref.ref[ScalarTable]] = {}
         self._immutable: dict[type, ScalarTable] = {}
-        self._lock = threading.Lock()
-        self._young = 0
-        self._evicted = 0
+        self._bound = _checked_retain(retain)
+        self.scalar_clock = _Clock(lambda: [table.scalars for table in self.tables()])
+        self.pointer_clock = _Clock(lambda: [table.pointers for table in self.tables()])
+        self._set_bound()
         self._misses = _Tally()
         self._hits = _Tally()
         self._bypassed = _Tally()
         self._counting = False
         self._seals: list[None] = []
-        self._set_retain(_checked_retain(retain))
         #: Audit after every so many misses and warn of what differs; 0 is never.
         self.audit_every = 0
         _registries.add(self)
@@ -448,7 +573,7 @@ class ScalarRegistry:
             def marshal(payload: Any) -> ctypes.c_void_p:
                 return encoded_pointer(general(cls, payload), nbytes)
 
-        return self.adopt(ScalarTable(cls, marshal, read=read))
+        return self.adopt(ScalarTable(cls, marshal, self, read=read))
 
     def adopt(self, table: ScalarTable) -> ScalarTable:
         """Attach a ready table to its class, which alone keeps it alive."""
@@ -481,7 +606,8 @@ class ScalarRegistry:
         """Detach ``table`` from its class; pointers handed out stay good."""
         self._tables.pop(id(table), None)
         self._immutable.pop(table.cls, None)
-        table.forget_fast()
+        table.scalars.forget_retained()
+        table.pointers.forget_retained()
         if table.cls.__dict__.get(self._attribute) is table:
             type.__delattr__(table.cls, self._attribute)
 
@@ -508,6 +634,8 @@ class ScalarRegistry:
                 f"a {cls.__qualname__} has no payload to read ({error}); "
                 f"register the class with the right read="
             ) from None
+        if table.kind is None and type(payload) in (int, float):
+            table.kind = type(payload)
         if key_of(payload) is None:
             raise UnsupportedValueError(
                 f"{cls.__qualname__}({value!r}) holds a {type(payload).__name__}; "
@@ -554,22 +682,27 @@ class ScalarRegistry:
         be answered from ``table.fast_scalars`` without making a scalar at all.
         """
         payload = table.read(scalar)
-        key = key_of(payload)
+        key = key_of(payload, table.kind)
         if key is None:
             self._bypassed.tick()
             return scalar
-        shared, entry = table.scalars.settle(
-            key, scalar, lambda other: table.intact(other, key)
-        )
-        if shared is scalar:
-            # Either this sees the pointer or who makes it sees the entry.
-            source = self._source(table)
-            if source is not None:
-                entry.pointer = source.pointers.find(key)
-            self._missed()
+        store = table.scalars
+        shared = store.settle(key, scalar, table.intact)
+        fresh = shared is scalar
+        if fresh:
+            # Either this sees the pointer, or who makes it sees the entry.
+            pointer = table.source.pointers.find(key)
+            if pointer is not None:
+                self._attach(table, key, pointer)
+            self._missed(store)
         elif self._counting:
             self._hits.tick()
-        self._retain(table, key, payload, scalar=shared, fast=fast)
+        fast = fast and not self._counting and not self._seals
+        store.retain(key, shared, fast and key is payload, fresh)
+        if fast and payload == 0 and type(payload) is float:
+            store.zeros[copysign(1.0, payload)] = shared
+        if fast and self._seals:  # sealed meanwhile
+            store.slow_down()
         return shared
 
     def launch_pointer(self, table: ScalarTable, payload: Payload) -> ctypes.c_void_p:
@@ -577,110 +710,73 @@ class ScalarRegistry:
 
         A payload that is not quiet is marshalled every time, for its warnings.
         """
-        key = key_of(payload)
-        marshal = table.marshal
-        assert key is not None and marshal is not None
-        quiet = table.quiet(payload)
-        pointer = table.pointers.find(key) if quiet else None
-        fresh = None
+        store = table.pointers
+        if type(payload) is table.kind and payload and payload == payload:
+            key: Key = payload
+        else:
+            key = key_of(payload, table.kind)  # type: ignore[assignment]
+        quiet = table.quiet is None or table.quiet(payload)
+        entry = store.refs.get(key)
+        pointer: ctypes.c_void_p | None = entry() if entry is not None and quiet else None
+        fresh = False
         if pointer is None:
-            fresh = marshal(payload)
-            pointer, entry = table.pointers.settle(key, fresh)
-            if not quiet and entry.expected is None:
-                entry.expected = _bytes_at(fresh)
-        for sharer in table.sharers:
-            other = sharer()
-            scalar_entry: Any = None if other is None else other.scalars.data.get(key)
-            if scalar_entry is not None:
-                scalar_entry.pointer = pointer
-        if pointer is fresh:
-            self._missed()
-        elif self._counting:
+            if key is payload and quiet and table.ctype is not None:
+                buffer = table.ctype(payload)
+                made = c_void_p(addressof(buffer))
+                made._scalarintern_buffer = buffer  # type: ignore[attr-defined]
+            else:
+                made = table.marshal(payload)  # type: ignore[misc]
+            entry = _Entry(made, store.bury)
+            entry.key = key
+            if store.refs.setdefault(key, entry) is entry:
+                pointer = made
+                fresh = True
+                self._missed(store)
+            else:
+                pointer = store.settle(key, made)
+            if not quiet:
+                store.refs[key].kept = _bytes_at(made)
+        if not fresh and self._counting:
             self._hits.tick()
-        self._retain(table, key, payload, pointer=pointer, fast=quiet)
+        # A live scalar keeps its pointer.
+        scalar_entry = table.scalars.refs.get(key)
+        if scalar_entry is not None:
+            scalar_entry.kept = pointer
+        if table.sharers:
+            for reference in list(table.sharers):
+                sharer = reference()
+                if sharer is not None:
+                    self._attach(sharer, key, pointer)
+        fast = quiet and not self._counting
+        store.retain(key, pointer, fast and key is payload, fresh)
+        if fast and payload == 0 and type(payload) is float:
+            store.zeros[copysign(1.0, payload)] = pointer
         return pointer
 
     def bypass(self) -> None:
         """Count a call that had nothing to intern."""
         self._bypassed.tick()
 
-    def _source(self, table: ScalarTable) -> ScalarTable | None:
-        """The table whose pointers the scalars of ``table`` marshal to."""
-        for cls in table.cls.__mro__:
-            source = self.table(cls)
-            if source is not None and source.marshal is not None:
-                return source
-        return None
+    @staticmethod
+    def _attach(table: ScalarTable, key: Key, pointer: ctypes.c_void_p) -> None:
+        """Make the live scalar of ``key``, if any, keep ``pointer``."""
+        entry = table.scalars.refs.get(key)
+        if entry is not None:
+            entry.kept = pointer
 
-    def _missed(self) -> None:
+    def _missed(self, store: _Store[Any]) -> None:
         missed = self._misses.tick()
+        if len(store.dead) > 64:
+            store.purge()
         if self.audit_every and missed and missed % self.audit_every == 0:
             self.audit_and_warn()
 
-    # -- the retained tier ----------------------------------------------------
+    def _set_bound(self) -> None:
+        self.scalar_clock.set_bound(self._bound)
+        self.pointer_clock.set_bound(self._bound)
 
-    def _retain(
-        self,
-        table: ScalarTable,
-        key: Key,
-        payload: Any,
-        *,
-        scalar: Any = None,
-        pointer: ctypes.c_void_p | None = None,
-        fast: bool = False,
-    ) -> None:
-        """Mark a key as used now; whoever finds the lock taken leaves it be."""
-        if not self._share or not self._lock.acquire(blocking=False):
-            return
-        dropped: list[Any] = []  # outlives the lock: its end may run user code
-        try:
-            slot = table.generations[0].get(key)
-            if slot is None:
-                for older in table.generations[1:]:
-                    slot = older.pop(key, None)
-                    if slot is not None:
-                        break
-                if self._young >= self._share:
-                    self._age(dropped)
-                self._young += 1
-            if slot is not None:
-                scalar = slot[0] if scalar is None else scalar
-                pointer = slot[1] if pointer is None else pointer
-            table.generations[0][key] = (scalar, pointer)
-            if not fast or self._counting or type(payload) is not table.kind:
-                return
-            if payload != payload:
-                return  # a NaN finds itself by identity only: it would pile up
-            if scalar is not None and not self._seals:
-                table.fast_scalars[payload] = scalar
-                if self._seals:
-                    table.fast_scalars.clear()
-            if pointer is None:
-                return
-            if payload == 0 and table.kind is float:
-                table.zero_pointers[copysign(1.0, payload)] = pointer
-                table.fast_pointers[payload] = None
-            else:
-                table.fast_pointers[payload] = pointer
-        finally:
-            self._lock.release()
-
-    def _age(self, dropped: list[Any]) -> None:
-        """Move every generation down by one; the caller holds the lock."""
-        for table in self.tables():
-            generations = table.generations
-            if any(generations):
-                table.generations = [{}, *generations[: self._depth - 1]]
-                for oldest in generations[self._depth - 1 :]:
-                    dropped.append(oldest)
-                    self._evicted += len(oldest)
-                table.forget_fast()
-        self._young = 0
-
-    def _set_retain(self, retain: int) -> None:
-        self._bound = retain
-        self._depth = min(GENERATIONS, retain) or 1
-        self._share = retain // self._depth
+    def _stores(self) -> list[_Store[Any]]:
+        return self.scalar_clock.stores() + self.pointer_clock.stores()
 
     # -- settings -------------------------------------------------------------
 
@@ -688,9 +784,10 @@ class ScalarRegistry:
         """Change settings; each left out, or None, stays as it is.
 
         Args:
-            retain: Bound of the retained tier, in keys; 0 retains nothing. A key
-                used again within ``retain * 3 // 4`` new ones is still there.
-                Fewer than held now drops them all.
+            retain: Bound of the retained tier: so many scalars, and so many
+                launch pointers; 0 retains nothing. What is used again within
+                three quarters as many new ones is still there. Lowering it
+                empties the tier.
             count_hits: Count hits. All calls take the slow way meanwhile, which
                 costs about a microsecond each.
 
@@ -703,29 +800,29 @@ class ScalarRegistry:
             raise ConfigurationError(f"count_hits is {count_hits!r}; pass True or False")
         if retain is not None and retain != self._bound:
             shrinks = retain < self._bound
-            self._set_retain(retain)
+            self._bound = retain
+            self._set_bound()
             if shrinks:
                 self.clear()
         if count_hits is not None and count_hits is not self._counting:
             self._counting = count_hits
-            self._hits = _Tally()
-            self._misses = _Tally()
-            self._bypassed = _Tally()
-            for table in self.tables():
-                table.forget_fast()
+            self._hits, self._misses, self._bypassed = _Tally(), _Tally(), _Tally()
+            for store in self._stores():
+                store.slow_down()
 
     def clear(self) -> None:
         """Empty the retained tier; what others hold stays canonical."""
-        for table in self.tables():
-            table.generations = [{}]
-            table.forget_fast()
-        self._young = 0
+        dropped = [store.forget_retained() for store in self._stores()]
+        self.scalar_clock.young = self.pointer_clock.young = 0
+        del dropped
+        for store in self._stores():
+            store.purge()
 
     def seal(self) -> None:
         """Answer no scalar from the fast dicts until :meth:`unseal`; nests."""
         self._seals.append(None)
-        for table in self.tables():
-            table.fast_scalars.clear()
+        for store in self.scalar_clock.stores():
+            store.slow_down()
 
     def unseal(self) -> None:
         """Undo one :meth:`seal`."""
@@ -736,18 +833,24 @@ class ScalarRegistry:
     def stats(self, *, per_class: bool = False) -> RegistryStats:
         """Return what the registry holds and did, see :class:`RegistryStats`."""
         classes: dict[str, ClassStats] = {}
-        total = [0, 0, 0, 0]
+        live = live_pointers = retained = retained_pointers = size = 0
         for table in self.tables():
-            scalars = [s for e in table.scalars.entries() if (s := e()) is not None]
-            pointers = [p for e in table.pointers.entries() if (p := e()) is not None]
-            retained = sum(map(len, table.generations))
-            size = _footprint(table, scalars, pointers)
-            row = (len(scalars), len(pointers), retained, size)
-            total = [a + b for a, b in zip(total, row)]
+            scalars = [scalar for _, scalar in table.scalars.live()]
+            pointers = [pointer for _, pointer in table.pointers.live()]
+            row = ClassStats(
+                live=len(scalars),
+                pointers=len(pointers),
+                retained=table.scalars.retained(),
+                retained_pointers=table.pointers.retained(),
+                bytes=_footprint(table, scalars, pointers),
+            )
+            live += row.live
+            live_pointers += row.pointers
+            retained += row.retained
+            retained_pointers += row.retained_pointers
+            size += row.bytes
             if per_class:
-                name = f"{table.cls.__module__}.{table.cls.__qualname__}"
-                classes[name] = ClassStats(*row)
-        live, live_pointers, retained, size = total
+                classes[f"{table.cls.__module__}.{table.cls.__qualname__}"] = row
         return RegistryStats(
             misses=self._misses.value(),
             hits=self._hits.value() if self._counting else None,
@@ -755,8 +858,9 @@ class ScalarRegistry:
             live=live,
             pointers=live_pointers,
             retained=retained,
+            retained_pointers=retained_pointers,
             retain=self._bound,
-            evicted=self._evicted,
+            evicted=self.scalar_clock.evicted + self.pointer_clock.evicted,
             bytes=size,
             classes=classes,
         )
@@ -771,12 +875,9 @@ class ScalarRegistry:
         for table in self.tables():
             if table.marshal is None:
                 continue
-            for entry in table.pointers.entries():
-                pointer = entry()
-                if pointer is None:
-                    continue
+            for entry, pointer in table.pointers.live():
                 payload = payload_of(entry.key)
-                expected = entry.expected
+                expected = getattr(entry, "kept", None)
                 if expected is None:
                     expected = _bytes_at(table.marshal(payload))
                 found = _bytes_at(pointer)
@@ -822,14 +923,12 @@ def _footprint(table: ScalarTable, scalars: list[Any], pointers: list[Any]) -> i
         return size(pointer) + size(held) + sum(map(size, held.values()))
 
     entries = len(scalars) + len(pointers)
-    entry_size = size(next(iter(table.pointers.data.values()), 0)) if entries else 0
-    containers = [table.scalars.data, table.pointers.data, *table.generations]
-    containers += [table.fast_scalars, table.fast_pointers, table.zero_pointers]
-    slots = sum(size(slot) for slot in table.generations[0].values())
+    entry_size = size(_Entry(table)) if entries else 0
+    stores = (table.scalars, table.pointers)
+    containers = [d for s in stores for d in (s.refs, s.fast, s.zeros, s.odd, *s.older)]
     return (
         average(scalars, of_scalar)
         + average(pointers, of_pointer)
-        + entries * (entry_size + 40)
+        + entries * entry_size
         + sum(map(size, containers))
-        + slots
     )
