@@ -13,6 +13,7 @@ import importlib.metadata
 import os
 import sys
 import threading
+import types
 import warnings
 from math import copysign, isinf
 from typing import TYPE_CHECKING, Any, Final
@@ -131,16 +132,26 @@ def _holding(cls: type, payload: Any) -> Any:
     return scalar
 
 
-def _skipped_by_warnings(function: Any) -> Any:
-    """Make warnings given below ``function`` name the line of its caller.
+def _transparent(function: Any) -> Any:
+    """Hide a function's frame from whoever looks for the user's line above the DSL.
 
     ``warnings.warn(stacklevel=…)`` does not count frames of the import system,
-    which CPython knows by these words in their file's name.
+    which CPython knows by two words in their file's name; the DSL's diagnostics
+    pass over files in angle brackets, and over modules of its own.
     """
-    code = function.__code__
-    name = f"{code.co_filename} (importlib _bootstrap)"
-    function.__code__ = code.replace(co_filename=name)
-    return function
+    code = function.__code__.replace(co_filename="<scalarintern, as importlib _bootstrap>")
+    hidden = types.FunctionType(
+        code,
+        {**function.__globals__, "__name__": TYPING_MODULE},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    hidden.__doc__ = function.__doc__
+    hidden.__annotations__ = function.__annotations__
+    hidden.__qualname__ = function.__qualname__
+    hidden.__module__ = function.__module__
+    return hidden
 
 
 class _Adapter:
@@ -272,7 +283,7 @@ class _Adapter:
 
     # -- one class ------------------------------------------------------------
 
-    def _cover(self, cls: type) -> None:
+    def _cover(self, cls: type) -> ScalarTable:
         """Give a class its table and, if it has the release's own, our method."""
         typing = self.typing
         name = f"{cls.__qualname__}.__c_pointers__"
@@ -311,6 +322,7 @@ class _Adapter:
         if not getattr(cls, "_is_abstract", False) and _is_of_module(cls, typing):
             self.fast[cls] = table.fast_scalars
             self.zeros[cls] = table.zero_scalars
+        return table
 
     def _make_c_pointers(self, table: ScalarTable, original: Any) -> Any:
         fast = table.fast_pointers
@@ -389,7 +401,7 @@ class _Adapter:
                 )
             return canonical(cls, cls(value))
 
-        return _skipped_by_warnings(intern)
+        return _transparent(intern)
 
     def _canonical(self, cls: Any, scalar: Any) -> Any:
         if type(scalar) is not cls or self.tracing.is_open():
@@ -399,9 +411,8 @@ class _Adapter:
         if table is None:  # made behind the metaclass's back, or uninstalled
             if not self.active:
                 return scalar
-            self._cover(cls)
-            table = registry.table(cls)
-            assert table is not None
+            with registry.adopting:
+                table = registry.table(cls) or self._cover(cls)
         fast = cls in self.fast and _is_of(cls.__init__, self.typing)
         return registry.canonical(
             table, scalar, fast=fast and (table.quiet is None or table.quiet(scalar.value))
@@ -638,6 +649,7 @@ def is_installed() -> bool:
         return _current() is not None
 
 
+@_transparent
 def intern(cls: Any, value: Any, /) -> Any:
     """Return ``cls.intern(value)``, for any numeric class of the DSL.
 
@@ -654,8 +666,6 @@ def intern(cls: Any, value: Any, /) -> Any:
         raise NotAScalarClassError(f"{cls!r} is no numeric class of the DSL")
     return cls.intern(value)
 
-
-_skipped_by_warnings(intern)
 
 
 def pointer_table(cls: type) -> ScalarTable | None:

@@ -84,19 +84,18 @@ GENERATIONS: Final = 4
 def key_of(payload: object, kind: type | None = None) -> Key | None:
     """Return the bit-exact key of a payload, or None if it is no plain number.
 
-    A number of the class's own ``kind`` is its own key where equal means the
-    same bits. Everything else is spelled out, so that nothing meets by ``==``:
-    zeros, NaNs and foreign floats as their 8 bytes, a ``bool`` as one byte, a
-    foreign ``int`` in decimal.
+    An ``int`` is its own key, and so is a ``float`` in a class of floats where
+    equal means the same bits. Everything else is spelled out, so that nothing
+    meets by ``==``: zeros, NaNs and other floats as their 8 bytes, a ``bool`` as
+    one byte, an ``int`` in a class of floats in hexadecimal.
     """
     exact = type(payload)
-    if exact is kind:
-        if exact is int or (payload and payload == payload and exact is float):
-            return payload  # type: ignore[return-value]
-    if exact is float:
-        return _pack_double(payload)
     if exact is int:
-        return str(payload)
+        return hex(payload) if kind is float else payload  # type: ignore[call-overload, no-any-return]
+    if exact is float:
+        if kind is float and payload and payload == payload:
+            return payload  # type: ignore[return-value]
+        return _pack_double(payload)
     if exact is bool:
         return b"\x01" if payload else b"\x00"
     return None
@@ -105,7 +104,7 @@ def key_of(payload: object, kind: type | None = None) -> Key | None:
 def payload_of(key: Key) -> Payload:
     """Return the payload that :func:`key_of` made ``key`` from."""
     if isinstance(key, str):
-        return int(key)
+        return int(key, 16)
     if isinstance(key, bytes):
         payload: Payload = bool(key[0]) if len(key) == 1 else _unpack_double(key)[0]
         return payload
@@ -182,7 +181,8 @@ class _Clock:
         self.share = 0
 
     def set_bound(self, retain: int) -> None:
-        self.depth = min(GENERATIONS, retain) or 1
+        # A small bound is spent on generations of one, to waste none of it.
+        self.depth = GENERATIONS if retain >= 16 * GENERATIONS else max(retain, 1)
         self.share = retain // self.depth
 
     def age(self) -> list[Any]:
@@ -259,6 +259,8 @@ class _Store(weakref.WeakValueDictionary[Key, _T]):
                             refs[key] = entry
                     except KeyError:
                         pass
+                for generation in self.older:
+                    generation.pop(key, None)
 
     def purge(self) -> None:
         """Remove the keys of what died, where nothing live took its place."""
@@ -276,21 +278,16 @@ class _Store(weakref.WeakValueDictionary[Key, _T]):
             return
         dropped = None  # outlives the lock: its end may run anybody's code
         try:
-            young = self.fast if fast else self.odd
-            if key not in young:
-                if key in self.odd:
-                    del self.odd[key]
-                elif fast or key not in self.fast:
+            young, other = (self.fast, self.odd) if fast else (self.odd, self.fast)
+            if young.get(key) is not obj:
+                if key not in young and other.pop(key, None) is None:
                     if clock.young >= clock.share:
                         dropped = clock.age()
-                        young = self.fast if fast else self.odd
                     clock.young += 1
-                    if self.older and not fresh:
+                    if not fresh:
                         for generation in self.older:
                             generation.pop(key, None)
-                else:
-                    return
-                young[key] = obj
+                (self.fast if fast else self.odd)[key] = obj
         finally:
             clock.lock.release()
 
@@ -486,6 +483,7 @@ _registries: weakref.WeakSet[ScalarRegistry] = weakref.WeakSet()
 def _renew_locks() -> None:
     # Another thread may have been inside at the moment of the fork.
     for registry in list(_registries):
+        registry.adopting = threading.RLock()
         for clock in (registry.scalar_clock, registry.pointer_clock):
             clock.lock = threading.Lock()
             for store in clock.stores():
@@ -526,6 +524,8 @@ class ScalarRegistry:
         self.scalar_clock = _Clock(lambda: [table.scalars for table in self.tables()])
         self.pointer_clock = _Clock(lambda: [table.pointers for table in self.tables()])
         self._set_bound()
+        #: Held while a class is given its table, so that it gets but one.
+        self.adopting = threading.RLock()
         self._misses = _Tally()
         self._hits = _Tally()
         self._bypassed = _Tally()
@@ -558,8 +558,6 @@ class ScalarRegistry:
         """
         if not isinstance(cls, type):
             raise NotAScalarClassError(f"{cls!r} is no class; pass the scalar's class")
-        if self.table(cls) is not None:
-            raise NotAScalarClassError(f"{cls.__qualname__} is registered already")
         general = self._encode
         marshal: Callable[[Any], ctypes.c_void_p] | None = None
         if encode is not None:
@@ -573,7 +571,10 @@ class ScalarRegistry:
             def marshal(payload: Any) -> ctypes.c_void_p:
                 return encoded_pointer(general(cls, payload), nbytes)
 
-        return self.adopt(ScalarTable(cls, marshal, self, read=read))
+        with self.adopting:
+            if self.table(cls) is not None:
+                raise NotAScalarClassError(f"{cls.__qualname__} is registered already")
+            return self.adopt(ScalarTable(cls, marshal, self, read=read))
 
     def adopt(self, table: ScalarTable) -> ScalarTable:
         """Attach a ready table to its class, which alone keeps it alive."""
@@ -625,7 +626,10 @@ class ScalarRegistry:
         """
         table = self.table(cls) if isinstance(cls, type) else None
         if table is None:
-            table = self.register(cls)
+            with self.adopting:
+                table = self.table(cls) if isinstance(cls, type) else None
+                if table is None:
+                    table = self.register(cls)
         scalar = cls(value)  # type: ignore[call-arg]
         try:
             payload = table.read(scalar)
@@ -634,8 +638,6 @@ class ScalarRegistry:
                 f"a {cls.__qualname__} has no payload to read ({error}); "
                 f"register the class with the right read="
             ) from None
-        if table.kind is None and type(payload) in (int, float):
-            table.kind = type(payload)
         if key_of(payload) is None:
             raise UnsupportedValueError(
                 f"{cls.__qualname__}({value!r}) holds a {type(payload).__name__}; "
