@@ -71,12 +71,13 @@ def _apply_when_loaded() -> None:
     if _os.environ.get("SCALARINTERN", "1") == "0":
         return
     install()
-    every = int(_os.environ.get("SCALARINTERN_AUDIT", "0") or 0)
-    if every:
+    audit_every = _os.environ.get("SCALARINTERN_AUDIT", "0")
+    if audit_every not in ("", "0"):
         import atexit
 
-        # 1 means yes; a larger number says how many misses lie between audits.
-        _registry.audit_every = every if every > 1 else 10_000
+        # A number says how many misses lie between two audits; 1 and words mean yes.
+        number = int(audit_every) if audit_every.isdecimal() else 1
+        _registry.audit_every = number if number > 1 else 10_000
         atexit.register(_registry.audit_and_warn)
 
 

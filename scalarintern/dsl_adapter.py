@@ -560,6 +560,18 @@ def _current() -> _Adapter | None:
     return None
 
 
+def _renew_after_fork() -> None:
+    # Other threads, their traces and what they had locked, are not in the child.
+    global _lock
+    _lock = threading.RLock()
+    for adapter in _adapters:
+        if adapter.active:
+            registry.reseal(adapter.tracing.depth())
+
+
+os.register_at_fork(after_in_child=_renew_after_fork)
+
+
 def install(*, launch: bool | None = None) -> Installation:
     """Apply the adapter to the DSL, now or once it is imported; idempotent.
 

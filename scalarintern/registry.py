@@ -20,10 +20,9 @@ Who holds what
 
 Where atomicity comes from
     Identity rests on ``dict.setdefault`` with keys of built-in types, one
-    indivisible step with and without a GIL, not on a lock. What is locked may
-    be skipped: retaining takes its lock without ever waiting, so a finalizer
-    that comes back in from a collection, or a thread in the way, just does not
-    retain that once.
+    indivisible step with and without a GIL, not on a lock. Nothing waits:
+    retaining needs a claim, and a thread that finds it taken, or a finalizer
+    that comes back in from a collection, just does not retain that once.
 """
 
 from __future__ import annotations
@@ -170,11 +169,17 @@ class _Entry(weakref.ref[_T]):
 
 
 class _Clock:
-    """Bounds what the stores of one kind retain together, over all classes."""
+    """Bounds what the stores of one kind retain together, over all classes.
+
+    Whoever changes what is retained claims the clock first, and leaves it be if
+    it is taken. A claim is one ``setdefault`` inside the ``try`` that ends it: a
+    signal between two steps cannot leave it taken, as it can with a lock.
+    """
 
     def __init__(self, stores: Callable[[], list[_Store[Any]]]) -> None:
         self.stores = stores
-        self.lock = threading.Lock()
+        self.claim: dict[int, object] = {}
+        self.clear_wanted = False
         self.young = 0
         self.evicted = 0
         self.depth = 1
@@ -186,7 +191,7 @@ class _Clock:
         self.share = retain // self.depth
 
     def age(self) -> list[Any]:
-        """Move all generations down; returns the dropped. The caller has the lock."""
+        """Move all generations down; returns the dropped. Needs the claim."""
         dropped: list[Any] = []
         for store in self.stores():
             if store.fast or store.odd or store.older:
@@ -199,6 +204,24 @@ class _Clock:
                     dropped.append(oldest)
         self.young = 0
         return dropped
+
+    def clear(self) -> None:
+        """Drop all that is retained, or have whoever holds the claim do it."""
+        claim = self.claim
+        token = object()
+        dropped: list[Any] = []
+        self.clear_wanted = True
+        while self.clear_wanted:
+            try:
+                if claim.setdefault(0, token) is token:
+                    self.clear_wanted = False
+                    dropped += [store.forget_retained() for store in self.stores()]
+                    self.young = 0
+                elif claim:
+                    return
+            finally:
+                if claim.get(0) is token:
+                    del claim[0]
 
 
 class _Store(weakref.WeakValueDictionary[Key, _T]):
@@ -267,17 +290,20 @@ class _Store(weakref.WeakValueDictionary[Key, _T]):
         dead, refs = self.dead, self.refs
         try:
             while True:
-                _remove_dead_weakref(refs, dead.pop().key)
+                # An interrupt may have come between making an entry and its key.
+                _remove_dead_weakref(refs, getattr(dead.pop(), "key", None))
         except IndexError:
             pass
 
     def retain(self, key: Key, obj: _T, fast: bool, fresh: bool) -> None:
-        """Make ``key`` young; whoever finds the lock taken leaves it be."""
+        """Make ``key`` young; whoever finds the clock claimed leaves it be."""
         clock = self.clock
-        if not clock.share or not clock.lock.acquire(False):
-            return
-        dropped = None  # outlives the lock: its end may run anybody's code
+        claim = clock.claim
+        token = object()
+        dropped = None  # outlives the claim: its end may run anybody's code
         try:
+            if not clock.share or claim.setdefault(0, token) is not token:
+                return
             young, other = (self.fast, self.odd) if fast else (self.odd, self.fast)
             if young.get(key) is not obj:
                 if key not in young and other.pop(key, None) is None:
@@ -289,7 +315,10 @@ class _Store(weakref.WeakValueDictionary[Key, _T]):
                             generation.pop(key, None)
                 (self.fast if fast else self.odd)[key] = obj
         finally:
-            clock.lock.release()
+            if claim.get(0) is token:
+                del claim[0]
+        if clock.clear_wanted:
+            clock.clear()
 
     def forget_fast(self) -> None:
         """Empty the dicts that others hold, in place."""
@@ -485,7 +514,7 @@ def _renew_locks() -> None:
     for registry in list(_registries):
         registry.adopting = threading.RLock()
         for clock in (registry.scalar_clock, registry.pointer_clock):
-            clock.lock = threading.Lock()
+            clock.claim.clear()
             for store in clock.stores():
                 store.replacing = threading.RLock()
 
@@ -696,7 +725,7 @@ class ScalarRegistry:
             pointer = table.source.pointers.find(key)
             if pointer is not None:
                 self._attach(table, key, pointer)
-            self._missed(store)
+            self._missed()
         elif self._counting:
             self._hits.tick()
         fast = fast and not self._counting and not self._seals
@@ -733,7 +762,7 @@ class ScalarRegistry:
             if store.refs.setdefault(key, entry) is entry:
                 pointer = made
                 fresh = True
-                self._missed(store)
+                self._missed()
             else:
                 pointer = store.settle(key, made)
             if not quiet:
@@ -766,12 +795,17 @@ class ScalarRegistry:
         if entry is not None:
             entry.kept = pointer
 
-    def _missed(self, store: _Store[Any]) -> None:
+    def _missed(self) -> None:
         missed = self._misses.tick()
-        if len(store.dead) > 64:
-            store.purge()
+        if missed % 256 == 0:
+            self._purge()
         if self.audit_every and missed and missed % self.audit_every == 0:
             self.audit_and_warn()
+
+    def _purge(self) -> None:
+        for store in self._stores():
+            if store.dead:
+                store.purge()
 
     def _set_bound(self) -> None:
         self.scalar_clock.set_bound(self._bound)
@@ -814,11 +848,9 @@ class ScalarRegistry:
 
     def clear(self) -> None:
         """Empty the retained tier; what others hold stays canonical."""
-        dropped = [store.forget_retained() for store in self._stores()]
-        self.scalar_clock.young = self.pointer_clock.young = 0
-        del dropped
-        for store in self._stores():
-            store.purge()
+        self.scalar_clock.clear()
+        self.pointer_clock.clear()
+        self._purge()
 
     def seal(self) -> None:
         """Answer no scalar from the fast dicts until :meth:`unseal`; nests."""
@@ -829,6 +861,10 @@ class ScalarRegistry:
     def unseal(self) -> None:
         """Undo one :meth:`seal`."""
         self._seals.pop()
+
+    def reseal(self, times: int) -> None:
+        """Set how often the registry counts as sealed, after a fork."""
+        self._seals[:] = [None] * times
 
     # -- looking --------------------------------------------------------------
 

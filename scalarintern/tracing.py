@@ -46,6 +46,10 @@ class Tracing:
         """Whether a trace is open on this thread."""
         return self._context_class.current is not None
 
+    def depth(self) -> int:
+        """How many contexts this thread has entered and not left."""
+        return len(self._stack.traces)
+
     def apply(self, ledger: Ledger) -> None:
         """Follow the context class from now on."""
         registry = self._registry

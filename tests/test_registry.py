@@ -249,16 +249,6 @@ class TestBound:
         assert [reference() for reference in classes] == [None] * 5
         assert registry.stats().live == 0
 
-    def test_retained_scalars_cost_less_than_a_kilobyte(self) -> None:
-        """Scalar, pointer, buffer and their places in the tables take at most 1 KB."""
-        registry = ScalarRegistry(encode, retain=4096)
-        for n in range(10**6, 10**6 + 4096):
-            registry.pointer(registry.intern(Number, n))
-
-        stats = registry.stats()
-
-        assert stats.bytes / stats.retained <= 1024
-
 
 class TestSettings:
     """configure, clear, stats and misuse."""
