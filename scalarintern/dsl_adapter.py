@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import importlib.metadata
 import os
 import sys
 import threading
@@ -19,7 +18,6 @@ from math import copysign, isinf
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-from wrapt import register_post_import_hook
 
 from . import launch
 from .errors import NotAScalarClassError, NotInstalledError, UnknownLayoutError, UnknownLayoutWarning
@@ -533,10 +531,7 @@ def _release(typing: Any) -> tuple[str, str]:
     location = os.path.dirname(os.path.dirname(typing.__file__ or ""))
     release = getattr(package, "__version__", None)
     if release is None:
-        try:
-            release = importlib.metadata.version("nvidia-cutlass-dsl")
-        except importlib.metadata.PackageNotFoundError:
-            release = "unknown"
+        release = _version_of("nvidia-cutlass-dsl")
     return str(release), location
 
 
@@ -547,7 +542,6 @@ _adapters: list[_Adapter] = []
 _warned: set[str] = set()
 #: The arguments of the install() in force; None while uninstalled.
 _request: tuple[bool | None] | None = None
-_awaiting = False
 
 
 def _current() -> _Adapter | None:
@@ -597,19 +591,40 @@ def install(*, launch: bool | None = None) -> Installation:
         return _install_on(typing, launch) if adapter is None else adapter.record
 
 
+class _Trigger:
+    """Registers the import hook when somebody starts to import the DSL.
+
+    wrapt has the hooks, and takes longer to import than all else here together
+    (its newer releases load asyncio): only those who use the DSL pay for it.
+    """
+
+    def __init__(self) -> None:
+        self.armed = False
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name == "cutlass" and self.armed:
+            self.armed = False
+            from wrapt import register_post_import_hook
+
+            register_post_import_hook(_imported, TYPING_MODULE)
+
+
+_trigger: Final = _Trigger()
+
+
 def _await_import() -> None:
-    global _awaiting
     with _lock:
-        if _awaiting:
-            return
-        _awaiting = True
+        if _trigger not in sys.meta_path:
+            sys.meta_path.insert(0, _trigger)  # type: ignore[arg-type]
+            _trigger.armed = True
+    if "cutlass" in sys.modules:  # half imported
+        _trigger.find_spec("cutlass")
 
-    def imported(typing: Any) -> None:
-        with _lock:
-            if _request is not None and _current() is None:
-                _install_on(typing, *_request)
 
-    register_post_import_hook(imported, TYPING_MODULE)
+def _imported(typing: Any) -> None:
+    with _lock:
+        if _request is not None and _current() is None:
+            _install_on(typing, *_request)
 
 
 def _install_on(typing: Any, launch: bool | None) -> Installation:
@@ -623,7 +638,7 @@ def _install_on(typing: Any, launch: bool | None) -> Installation:
         if location not in _warned:
             _warned.add(location)
             warnings.warn(
-                f"scalarintern {_own_version()} does not know the layout of "
+                f"scalarintern {_version_of('scalarintern')} does not know the layout of "
                 f"nvidia-cutlass-dsl {release} ({error}); nothing was changed and "
                 f"scalars are not interned. Please report it at {ISSUES}",
                 UnknownLayoutWarning,
@@ -699,8 +714,10 @@ def _loaded_typing() -> Any:
     return typing
 
 
-def _own_version() -> str:
+def _version_of(distribution: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        return importlib.metadata.version("scalarintern")
-    except importlib.metadata.PackageNotFoundError:
+        return version(distribution)
+    except PackageNotFoundError:
         return "unknown"
