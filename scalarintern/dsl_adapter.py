@@ -99,7 +99,7 @@ def _quiet(cls: type) -> Callable[[Any], bool]:
 
 
 def _owning(pointer: ctypes.c_void_p) -> ctypes.c_void_p:
-    """Make a release's pointer own its buffer, and free it of its cycle.
+    """Return a release's pointer as one that owns its buffer, free of cycles.
 
     Up to 4.6.1 it comes from ``ctypes.cast(ctypes.pointer(c), c_void_p)``: its
     ``_objects`` hold the intermediate pointer, whose ``_objects`` are the same
@@ -109,12 +109,12 @@ def _owning(pointer: ctypes.c_void_p) -> ctypes.c_void_p:
     if held:
         for buffer in held.values():
             if ctypes.addressof(buffer) == pointer.value:
-                own(pointer, buffer)
-                break
-        else:
-            raise UnknownLayoutError("a launch pointer does not hold what it addresses")
-        held.clear()
-    elif not vars(pointer):
+                held.clear()
+                # A new one: with a dict, be it empty, ctypes keeps book of every
+                # store of the pointer into an array.
+                return own(ctypes.c_void_p(pointer.value), buffer)
+        raise UnknownLayoutError("a launch pointer does not hold what it addresses")
+    if not vars(pointer):
         raise UnknownLayoutError("a launch pointer does not own its buffer")
     return pointer
 
@@ -166,6 +166,7 @@ class _Adapter:
         self.zeros: dict[type, dict[float, Any]] = {}
         self.active = False
         self.with_launch = with_launch
+        self.launch_ledger = Ledger()
         self.record = Installation(installed=False)
 
     # -- applying and undoing -------------------------------------------------
@@ -177,7 +178,7 @@ class _Adapter:
             self._check_layout()
             self._apply_classes()
             self._apply_metaclasses()
-            launched = self._apply_launch(release)
+            launched = self._apply_launch(release, self.with_launch)
         except Exception as error:
             self.undo()
             if isinstance(error, UnknownLayoutError):
@@ -198,10 +199,18 @@ class _Adapter:
         )
         return self.record
 
+    def set_launch(self, on: bool) -> Installation:
+        if on != self.record.launch:
+            self._undo_launch()
+            launched = self._apply_launch(self.record.release, on)
+            self.record = attrs.evolve(
+                self.record, launch=launched.applied, launch_reason=launched.reason
+            )
+        return self.record
+
     def undo(self) -> list[str]:
         self.active = False
-        launch.retire()
-        left = self.ledger.restore()
+        left = self._undo_launch() + self.ledger.restore()
         for table in registry.tables():
             registry.release(table)
         self.fast.clear()
@@ -257,10 +266,13 @@ class _Adapter:
     def _apply_metaclasses(self) -> None:
         typing = self.typing
         meta = typing.NumericMeta
-        before = meta.__init__
+        before = meta.__dict__.get("__init__")
 
         def __init__(cls: Any, *args: Any, **kwargs: Any) -> None:
-            before(cls, *args, **kwargs)
+            if before is None:
+                super(meta, cls).__init__(*args, **kwargs)
+            else:
+                before(cls, *args, **kwargs)
             if self.active:
                 self._cover(cls)
 
@@ -274,10 +286,14 @@ class _Adapter:
             self.ledger.patch(owner, "intern", self._make_intern(kind))
             self.patched.append(f"{owner.__name__}.intern")
 
-    def _apply_launch(self, release: str) -> launch.Applied:
-        if not self.with_launch:
+    def _apply_launch(self, release: str, on: bool) -> launch.Applied:
+        if not on:
             return launch.Applied(False, "switched off")
-        return launch.apply(release, self.pointer_table, self.ledger.patch)
+        return launch.apply(release, self.pointer_table, self.launch_ledger.patch)
+
+    def _undo_launch(self) -> list[str]:
+        launch.retire()
+        return self.launch_ledger.restore()
 
     # -- one class ------------------------------------------------------------
 
@@ -296,9 +312,9 @@ class _Adapter:
             elif kind is not None:
                 try:
                     _marshal_once(cls, kind(1), original)
-                except UnknownLayoutError:
-                    raise
                 except Exception as error:
+                    if isinstance(error, UnknownLayoutError) and not self.active:
+                        raise
                     self.left_alone[name] = f"not marshalled: {type(error).__name__}: {error}"
                 else:
                     marshal = _make_marshal(cls, original)
@@ -311,7 +327,7 @@ class _Adapter:
             kind=kind,
             quiet=_quiet(cls) if kind is float else None,
             source=None if marshal is not None else _inherited(cls),
-            ctype=_proved_ctype(kind, marshal, _quiet(cls)),
+            ctype=None if self.active else _proved_ctype(kind, marshal, _quiet(cls)),
         )
         registry.adopt(table)
         if marshal is not None:
@@ -380,7 +396,9 @@ class _Adapter:
             Raises:
                 NotAScalarClassError: The class is abstract.
             """
-            if type(value) is kind:
+            exact = type(value)
+            # Any plain number may be looked up by ==: what is found says the rest.
+            if exact is kind or exact is int or exact is float or exact is bool:
                 try:
                     scalar = fast[cls][value]
                     payload = scalar.value
@@ -388,7 +406,7 @@ class _Adapter:
                     if payload is value or (type(payload) is kind and payload == value):
                         return scalar
                 except (KeyError, AttributeError):
-                    if value == 0 and kind is float:
+                    if value == 0 and exact is kind is float:
                         scalar = zeros.get(cls, {}).get(copysign(1.0, value))
                         if scalar is not None and scalar.value is value:
                             return scalar
@@ -588,7 +606,9 @@ def install(*, launch: bool | None = None) -> Installation:
         return Installation(installed=False, reason="the DSL is not imported yet")
     with _lock:
         adapter = _current()
-        return _install_on(typing, launch) if adapter is None else adapter.record
+        if adapter is None:
+            return _install_on(typing, launch)
+        return adapter.record if launch is None else adapter.set_launch(launch)
 
 
 class _Trigger:
@@ -607,6 +627,7 @@ class _Trigger:
             from wrapt import register_post_import_hook
 
             register_post_import_hook(_imported, TYPING_MODULE)
+            launch.watch()
 
 
 _trigger: Final = _Trigger()

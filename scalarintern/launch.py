@@ -21,3 +21,7 @@ def apply(release: str, table_of: Any, patch: Any) -> Applied:
 
 def retire() -> None:
     pass
+
+
+def watch() -> None:
+    pass
