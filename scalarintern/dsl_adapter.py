@@ -531,13 +531,13 @@ def _proved_ctype(
 
 def _numeric_classes(typing: Any) -> Iterator[type]:
     """Every class of the metaclass there is, base before derived."""
-    seen: set[type] = set()
+    seen: set[int] = set()  # by id: a metaclass may have a hash of its own
     pending: list[type] = [object]
     while pending:
         cls = pending.pop(0)
-        if cls in seen:
+        if id(cls) in seen:
             continue
-        seen.add(cls)
+        seen.add(id(cls))
         if isinstance(cls, typing.NumericMeta):
             yield cls
         pending.extend(type.__subclasses__(cls))
