@@ -14,6 +14,7 @@ import sys
 import threading
 import types
 import warnings
+from functools import partial
 from math import copysign, isinf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -83,8 +84,12 @@ _QUIET_RANGES: Final[dict[str, tuple[float, float]]] = {
 _NARROWEST: Final = (2.0**-24, 65504.0)  # Float16, and any class not known
 
 
+def _quiet_range(cls: type) -> tuple[float, float]:
+    return _QUIET_RANGES.get(cls.__name__, _NARROWEST)
+
+
 def _quiet(cls: type) -> Callable[[Any], bool]:
-    low, high = _QUIET_RANGES.get(cls.__name__, _NARROWEST)
+    low, high = _quiet_range(cls)
 
     def quiet(payload: Any) -> bool:
         return (
@@ -343,6 +348,11 @@ class _Adapter:
         zeros = table.zero_pointers
         adapter = self
 
+        if table.ctype is None:
+            make = partial(registry.launch_pointer, table)
+        else:
+            make = registry.pointer_maker(table, *_quiet_range(table.cls))
+
         def miss(scalar: Any) -> list[Any]:
             payload = getattr(scalar, "value", None)
             if not adapter.active:
@@ -350,7 +360,7 @@ class _Adapter:
             if type(payload) not in (int, float, bool):
                 registry.bypass()
                 return [_owning(pointer) for pointer in original(scalar)]
-            return [registry.launch_pointer(table, payload)]
+            return [make(payload)]
 
         if table.kind is int:
 

@@ -168,27 +168,71 @@ class _Entry(weakref.ref[_T]):
     kept: Any
 
 
+class _Tally:
+    """A counter that counts right from any thread, with and without a GIL."""
+
+    __slots__ = ("_base", "_looks", "tick")
+
+    def __init__(self) -> None:
+        ticks = itertools.count()
+        self._looks = itertools.count()
+        self._base = 0
+        self.tick = ticks.__next__
+
+    def reset(self) -> None:
+        self._base += self.value()
+
+    def value(self) -> int:
+        # Looking ticks too; what looking added is taken off again.
+        return self.tick() - next(self._looks) - self._base
+
+
 class _Clock:
     """Bounds what the stores of one kind retain together, over all classes.
 
     Whoever changes what is retained claims the clock first, and leaves it be if
     it is taken. A claim is one ``setdefault`` inside the ``try`` that ends it: a
     signal between two steps cannot leave it taken, as it can with a lock.
+
+    Attributes:
+        tick: Counts what enters the young generations.
+        limit: The count at which the generations move.
+        plain: Whether there is nothing to see to but that: something is
+            retained, and hits are not counted.
     """
 
     def __init__(self, stores: Callable[[], list[_Store[Any]]]) -> None:
         self.stores = stores
         self.claim: dict[int, object] = {}
         self.clear_wanted = False
-        self.young = 0
+        self.tick = itertools.count().__next__
+        self.limit = 0
+        self.plain = True
         self.evicted = 0
         self.depth = 1
         self.share = 0
 
     def set_bound(self, retain: int) -> None:
-        # A small bound is spent on generations of one, to waste none of it.
+        # A small bound is spent on generations of one, to waste none of it; of a
+        # large one some is left for threads that enter while another moves.
         self.depth = GENERATIONS if retain >= 16 * GENERATIONS else max(retain, 1)
-        self.share = retain // self.depth
+        self.share = (retain - retain // 64) // self.depth
+        self.limit = self.tick() + self.share
+
+    def move(self) -> None:
+        """Move the generations, unless another is at it."""
+        claim = self.claim
+        token = object()
+        dropped = None  # outlives the claim: its end may run anybody's code
+        try:
+            if claim.setdefault(0, token) is token:
+                dropped = self.age()
+        finally:
+            if claim.get(0) is token:
+                del claim[0]
+        del dropped
+        if self.clear_wanted:
+            self.clear()
 
     def age(self) -> list[Any]:
         """Move all generations down; returns the dropped. Needs the claim."""
@@ -202,7 +246,7 @@ class _Clock:
                 for oldest in generations[self.depth - 1 :]:
                     self.evicted += len(oldest)
                     dropped.append(oldest)
-        self.young = 0
+        self.limit = self.tick() + self.share
         return dropped
 
     def clear(self) -> None:
@@ -216,7 +260,7 @@ class _Clock:
                 if claim.setdefault(0, token) is token:
                     self.clear_wanted = False
                     dropped += [store.forget_retained() for store in self.stores()]
-                    self.young = 0
+                    self.limit = self.tick() + self.share
                 elif claim:
                     return
             finally:
@@ -307,9 +351,8 @@ class _Store(weakref.WeakValueDictionary[Key, _T]):
             young, other = (self.fast, self.odd) if fast else (self.odd, self.fast)
             if young.get(key) is not obj:
                 if key not in young and other.pop(key, None) is None:
-                    if clock.young >= clock.share:
+                    if clock.tick() >= clock.limit:
                         dropped = clock.age()
-                    clock.young += 1
                     if not fresh:
                         for generation in self.older:
                             generation.pop(key, None)
@@ -428,21 +471,6 @@ class ScalarTable:
         return type(current) is type(key) and current == key
 
 
-class _Tally:
-    """A counter that counts right from any thread, with and without a GIL."""
-
-    __slots__ = ("_looks", "tick")
-
-    def __init__(self) -> None:
-        ticks = itertools.count()
-        self._looks = itertools.count()
-        self.tick = ticks.__next__
-
-    def value(self) -> int:
-        # Looking ticks too; what looking added is taken off again.
-        return self.tick() - next(self._looks)
-
-
 @attrs.frozen
 class ClassStats:
     """The part of :class:`RegistryStats` that one class has; same units."""
@@ -552,16 +580,17 @@ class ScalarRegistry:
         self._bound = _checked_retain(retain)
         self.scalar_clock = _Clock(lambda: [table.scalars for table in self.tables()])
         self.pointer_clock = _Clock(lambda: [table.pointers for table in self.tables()])
+        self._counting = False
         self._set_bound()
         #: Held while a class is given its table, so that it gets but one.
         self.adopting = threading.RLock()
         self._misses = _Tally()
         self._hits = _Tally()
         self._bypassed = _Tally()
-        self._counting = False
         self._seals: list[None] = []
         #: Audit after every so many misses and warn of what differs; 0 is never.
         self.audit_every = 0
+        self._audited = 0
         _registries.add(self)
 
     # -- tables ---------------------------------------------------------------
@@ -784,6 +813,60 @@ class ScalarRegistry:
             store.zeros[copysign(1.0, payload)] = pointer
         return pointer
 
+    def pointer_maker(
+        self, table: ScalarTable, low: float = 0.0, high: float = float("inf")
+    ) -> Callable[[Any], ctypes.c_void_p]:
+        """Return :meth:`launch_pointer` of ``table``, with all on hand for a new value.
+
+        What a value that was never seen costs is what a step counter costs at
+        every launch: this is that method, straight for the one case.
+
+        Args:
+            table: A table with a ``ctype``.
+            low: Least magnitude that is quiet, zero apart; floats only.
+            high: Largest one.
+        """
+        store = table.pointers
+        clock = store.clock
+        count = clock.tick
+        kind = table.kind
+        ctype: Any = table.ctype
+        refs = store.refs
+        scalar_refs = table.scalars.refs
+        sharers = table.sharers
+        bury = store.bury
+        fast = store.fast
+        missed = self._misses.tick
+        real = kind is float
+
+        def make(payload: Any) -> ctypes.c_void_p:
+            if (
+                type(payload) is kind
+                and clock.plain
+                and payload not in refs
+                and not sharers
+                and (not real or low <= payload <= high or low <= -payload <= high)
+                and payload
+            ):
+                buffer = ctype(payload)
+                pointer = c_void_p(addressof(buffer))
+                pointer._scalarintern_buffer = buffer  # type: ignore[attr-defined]
+                entry = _Entry(pointer, bury)
+                entry.key = payload
+                if refs.setdefault(payload, entry) is entry:
+                    scalar_entry = scalar_refs.get(payload)
+                    if scalar_entry is not None:
+                        scalar_entry.kept = pointer
+                    if count() >= clock.limit:
+                        clock.move()
+                    fast[payload] = pointer
+                    if not missed() & 255:
+                        self._look_after()
+                    return pointer
+            return self.launch_pointer(table, payload)
+
+        return make
+
     def bypass(self) -> None:
         """Count a call that had nothing to intern."""
         self._bypassed.tick()
@@ -796,11 +879,17 @@ class ScalarRegistry:
             entry.kept = pointer
 
     def _missed(self) -> None:
-        missed = self._misses.tick()
-        if missed % 256 == 0:
-            self._purge()
-        if self.audit_every and missed and missed % self.audit_every == 0:
-            self.audit_and_warn()
+        if not self._misses.tick() & 255:
+            self._look_after()
+
+    def _look_after(self) -> None:
+        """Do what is due every 256 misses."""
+        self._purge()
+        if self.audit_every:
+            missed = self._misses.value()
+            if missed - self._audited >= self.audit_every:
+                self._audited = missed
+                self.audit_and_warn()
 
     def _purge(self) -> None:
         for store in self._stores():
@@ -808,8 +897,9 @@ class ScalarRegistry:
                 store.purge()
 
     def _set_bound(self) -> None:
-        self.scalar_clock.set_bound(self._bound)
-        self.pointer_clock.set_bound(self._bound)
+        for clock in (self.scalar_clock, self.pointer_clock):
+            clock.set_bound(self._bound)
+            clock.plain = not self._counting and clock.share > 0
 
     def _stores(self) -> list[_Store[Any]]:
         return self.scalar_clock.stores() + self.pointer_clock.stores()
@@ -842,7 +932,11 @@ class ScalarRegistry:
                 self.clear()
         if count_hits is not None and count_hits is not self._counting:
             self._counting = count_hits
-            self._hits, self._misses, self._bypassed = _Tally(), _Tally(), _Tally()
+            for tally in (self._hits, self._misses, self._bypassed):
+                tally.reset()
+            self._audited = 0
+            for clock in (self.scalar_clock, self.pointer_clock):
+                clock.plain = not count_hits and clock.share > 0
             for store in self._stores():
                 store.slow_down()
 
