@@ -125,7 +125,9 @@ def _owning(pointer: ctypes.c_void_p) -> ctypes.c_void_p:
 
 
 def _clone(scalar: Any) -> Any:
-    return _holding(type(scalar), scalar.value)
+    copied = _holding(type(scalar), scalar.value)
+    copied._value_int8 = None
+    return copied
 
 
 def _holding(cls: type, payload: Any) -> Any:
@@ -254,7 +256,7 @@ class _Adapter:
                 raise UnknownLayoutError(f"{name}({value}) marshals to {found.hex()}")
 
     def _apply_classes(self) -> None:
-        self.tracing = Tracing(self.typing.ir.Context, registry)
+        self.tracing = Tracing(self.typing.ir, registry)
         for cls in _numeric_classes(self.typing):
             self._cover(cls)
         for name in ("Int32", "Float32"):

@@ -30,27 +30,32 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
-import struct
-import sys
 import threading
 import warnings
 import weakref
 from ctypes import addressof, c_void_p
-
-# The compare-and-delete that weakref.WeakValueDictionary itself is built on.
-from _weakref import _remove_dead_weakref
 from math import copysign
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import attrs
-
+from .buffers import (
+    Key,
+    Payload,
+    buffer_of,
+    bytes_at,
+    encoded_pointer,
+    key_of,
+    own,
+    payload_of,
+)
 from .errors import (
     ConfigurationError,
     EncoderError,
     NotAScalarClassError,
     UnsupportedValueError,
 )
+from .figures import ClassStats, Finding, RegistryStats, footprint
+from .store import Clock, PointerStore, Store, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,327 +74,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-Payload = Union[bool, int, float]
-Key = Union[int, float, bytes, str]
-
-_pack_double: Final = struct.Struct("<d").pack
-_unpack_double: Final = struct.Struct("<d").unpack
 _slot_numbers: Final = itertools.count()
-
-#: Generations of the retained tier, see :meth:`ScalarRegistry.configure`.
-GENERATIONS: Final = 4
-
-
-def key_of(payload: object, kind: type | None = None) -> Key | None:
-    """Return the bit-exact key of a payload, or None if it is no plain number.
-
-    An ``int`` is its own key, and so is a ``float`` in a class of floats where
-    equal means the same bits. Everything else is spelled out, so that nothing
-    meets by ``==``: zeros, NaNs and other floats as their 8 bytes, a ``bool`` as
-    one byte, an ``int`` in a class of floats in hexadecimal.
-    """
-    exact = type(payload)
-    if exact is int:
-        return hex(payload) if kind is float else payload  # type: ignore[call-overload, no-any-return]
-    if exact is float:
-        if kind is float and payload and payload == payload:
-            return payload  # type: ignore[return-value]
-        return _pack_double(payload)
-    if exact is bool:
-        return b"\x01" if payload else b"\x00"
-    return None
-
-
-def payload_of(key: Key) -> Payload:
-    """Return the payload that :func:`key_of` made ``key`` from."""
-    if isinstance(key, str):
-        return int(key, 16)
-    if isinstance(key, bytes):
-        payload: Payload = bool(key[0]) if len(key) == 1 else _unpack_double(key)[0]
-        return payload
-    return key
-
-
-def own(pointer: ctypes.c_void_p, buffer: Any) -> ctypes.c_void_p:
-    """Make ``pointer`` keep ``buffer`` alive, with no cycle, and return it."""
-    pointer._scalarintern_buffer = buffer  # type: ignore[attr-defined]
-    return pointer
-
-
-def buffer_of(pointer: ctypes.c_void_p) -> Any:
-    """Return the ctypes object that ``pointer`` addresses and owns, or None."""
-    for held in vars(pointer).values():
-        try:
-            if ctypes.addressof(held) == pointer.value:
-                return held
-        except TypeError:
-            continue
-    return None
-
-
-def encoded_pointer(encoded: object, nbytes: int | None = None) -> ctypes.c_void_p:
-    """Return a launch pointer to a fresh buffer that holds ``encoded``.
-
-    Args:
-        encoded: What an encoder returned: ``bytes``, not empty.
-        nbytes: The length it must have, in bytes, where that is known.
-
-    Raises:
-        EncoderError: It is no ``bytes``, is empty, or has another length.
-    """
-    if type(encoded) is not bytes or not encoded:
-        found = "no bytes" if encoded == b"" else f"a {type(encoded).__name__}"
-        raise EncoderError(f"the encoder returned {found}; return the scalar's bytes")
-    if nbytes is not None and len(encoded) != nbytes:
-        raise EncoderError(
-            f"the encoder returned {len(encoded)} bytes where the class has {nbytes}; "
-            f"return exactly {nbytes}"
-        )
-    buffer = ctypes.create_string_buffer(encoded, len(encoded))
-    return own(ctypes.c_void_p(ctypes.addressof(buffer)), buffer)
-
-
-def _bytes_at(pointer: ctypes.c_void_p) -> bytes:
-    return bytes(buffer_of(pointer) or b"")
-
-
-class _Entry(weakref.ref[_T]):
-    """A weak reference that knows its key and owns what must live as long.
-
-    Attributes:
-        key: The key it stands under.
-        kept: Of a scalar, its launch pointer; of a pointer whose payload is not
-            quiet, the bytes it should have.
-    """
-
-    __slots__ = ("kept", "key")
-
-    key: Key
-    kept: Any
-
-
-class _Tally:
-    """A counter that counts right from any thread, with and without a GIL."""
-
-    __slots__ = ("_base", "_looks", "tick")
-
-    def __init__(self) -> None:
-        ticks = itertools.count()
-        self._looks = itertools.count()
-        self._base = 0
-        self.tick = ticks.__next__
-
-    def reset(self) -> None:
-        self._base += self.value()
-
-    def value(self) -> int:
-        # Looking ticks too; what looking added is taken off again.
-        return self.tick() - next(self._looks) - self._base
-
-
-class _Clock:
-    """Bounds what the stores of one kind retain together, over all classes.
-
-    Whoever changes what is retained claims the clock first, and leaves it be if
-    it is taken. A claim is one ``setdefault`` inside the ``try`` that ends it: a
-    signal between two steps cannot leave it taken, as it can with a lock.
-
-    Attributes:
-        tick: Counts what enters the young generations.
-        limit: The count at which the generations move.
-        plain: Whether there is nothing to see to but that: something is
-            retained, and hits are not counted.
-    """
-
-    def __init__(self, stores: Callable[[], list[_Store[Any]]]) -> None:
-        self.stores = stores
-        self.claim: dict[int, object] = {}
-        self.clear_wanted = False
-        self.tick = itertools.count().__next__
-        self.limit = 0
-        self.plain = True
-        self.evicted = 0
-        self.depth = 1
-        self.share = 0
-
-    def set_bound(self, retain: int) -> None:
-        # A small bound is spent on generations of one, to waste none of it; of a
-        # large one some is left for threads that enter while another moves.
-        self.depth = GENERATIONS if retain >= 16 * GENERATIONS else max(retain, 1)
-        self.share = (retain - retain // 64) // self.depth
-        self.limit = self.tick() + self.share
-
-    def move(self) -> None:
-        """Move the generations, unless another is at it."""
-        claim = self.claim
-        token = object()
-        dropped = None  # outlives the claim: its end may run anybody's code
-        try:
-            if claim.setdefault(0, token) is token:
-                dropped = self.age()
-        finally:
-            if claim.get(0) is token:
-                del claim[0]
-        del dropped
-        if self.clear_wanted:
-            self.clear()
-
-    def age(self) -> list[Any]:
-        """Move all generations down; returns the dropped. Needs the claim."""
-        dropped: list[Any] = []
-        for store in self.stores():
-            if store.fast or store.odd or store.older:
-                generations = [{**store.fast, **store.odd}, *store.older]
-                store.older = generations[: self.depth - 1]
-                store.odd = {}
-                store.forget_fast()
-                for oldest in generations[self.depth - 1 :]:
-                    self.evicted += len(oldest)
-                    dropped.append(oldest)
-        self.limit = self.tick() + self.share
-        return dropped
-
-    def clear(self) -> None:
-        """Drop all that is retained, or have whoever holds the claim do it."""
-        claim = self.claim
-        token = object()
-        dropped: list[Any] = []
-        self.clear_wanted = True
-        while self.clear_wanted:
-            try:
-                if claim.setdefault(0, token) is token:
-                    self.clear_wanted = False
-                    dropped += [store.forget_retained() for store in self.stores()]
-                    self.limit = self.tick() + self.share
-                elif claim:
-                    return
-            finally:
-                if claim.get(0) is token:
-                    del claim[0]
-
-
-class _Store(weakref.WeakValueDictionary[Key, _T]):
-    """A weak table whose insertion settles races, and its retained tier.
-
-    Attributes:
-        refs: The weak references, by key.
-        fast: The young generation, by payload, as far as payloads are keys.
-        zeros: The float zeros in use, by sign (1.0 or -1.0).
-        odd: The rest of the young generation, by key.
-        older: The older generations, by key, the youngest first.
-    """
-
-    def __init__(self, clock: _Clock) -> None:
-        super().__init__()
-        self.refs: dict[Key, Any] = self.data  # type: ignore[assignment]
-        self.clock = clock
-        self.fast: dict[Any, _T] = {}
-        self.zeros: dict[float, _T] = {}
-        self.odd: dict[Key, _T] = {}
-        self.older: list[dict[Key, _T]] = []
-        self.replacing = threading.RLock()
-        # Entries of what died. All that a death does is to append to this, in C,
-        # as it may come within any other step, on any thread.
-        self.dead: list[_Entry[_T]] = []
-        self.bury = self.dead.append
-
-    def find(self, key: Key) -> _T | None:
-        """Return the live object of ``key``, or None."""
-        entry = self.refs.get(key)
-        return None if entry is None else entry()
-
-    def settle(
-        self, key: Key, fresh: _T, intact: Callable[[_T, Key], bool] | None = None
-    ) -> _T:
-        """Return the one object of ``key``, which is ``fresh`` if there was none.
-
-        An object that is not ``intact`` any more is replaced.
-        """
-        entry = _Entry(fresh, self.bury)
-        entry.key = key
-        refs = self.refs
-        while True:
-            current = refs.setdefault(key, entry)
-            if current is entry:
-                return fresh
-            other: _T | None = current()
-            if other is None:
-                _remove_dead_weakref(refs, key)
-            elif intact is None or intact(other, key):
-                return other
-            else:
-                with self.replacing:
-                    # Compare and store with no call in between, so that nothing
-                    # else runs on this thread from the one to the other.
-                    try:
-                        if refs[key] is current:
-                            refs[key] = entry
-                    except KeyError:
-                        pass
-                for generation in self.older:
-                    generation.pop(key, None)
-
-    def purge(self) -> None:
-        """Remove the keys of what died, where nothing live took its place."""
-        dead, refs = self.dead, self.refs
-        try:
-            while True:
-                # An interrupt may have come between making an entry and its key.
-                _remove_dead_weakref(refs, getattr(dead.pop(), "key", None))
-        except IndexError:
-            pass
-
-    def retain(self, key: Key, obj: _T, fast: bool, fresh: bool) -> None:
-        """Make ``key`` young; whoever finds the clock claimed leaves it be."""
-        clock = self.clock
-        claim = clock.claim
-        token = object()
-        dropped = None  # outlives the claim: its end may run anybody's code
-        try:
-            if not clock.share or claim.setdefault(0, token) is not token:
-                return
-            young, other = (self.fast, self.odd) if fast else (self.odd, self.fast)
-            if young.get(key) is not obj:
-                if key not in young and other.pop(key, None) is None:
-                    if clock.tick() >= clock.limit:
-                        dropped = clock.age()
-                    if not fresh:
-                        for generation in self.older:
-                            generation.pop(key, None)
-                (self.fast if fast else self.odd)[key] = obj
-        finally:
-            if claim.get(0) is token:
-                del claim[0]
-        if clock.clear_wanted:
-            clock.clear()
-
-    def forget_fast(self) -> None:
-        """Empty the dicts that others hold, in place."""
-        self.fast.clear()
-        self.zeros.clear()
-
-    def slow_down(self) -> None:
-        """Take the young generation out of the way of hits, retained as it is."""
-        for key, obj in list(self.fast.items()):
-            self.odd[key] = obj
-        self.forget_fast()
-
-    def forget_retained(self) -> list[Any]:
-        """Let go of the retained tier; returns it, for the caller to drop."""
-        dropped = [self.odd, list(self.fast.values()), *self.older]
-        self.odd = {}
-        self.older = []
-        self.forget_fast()
-        return dropped
-
-    def retained(self) -> int:
-        return len(self.fast) + len(self.odd) + sum(map(len, self.older))
-
-    def live(self) -> list[tuple[_Entry[_T], _T]]:
-        """Return what is alive at this moment."""
-        self.purge()
-        pairs = ((entry, entry()) for entry in list(self.refs.values()))
-        return [(entry, found) for entry, found in pairs if found is not None]
 
 
 class ScalarTable:
@@ -451,8 +136,8 @@ class ScalarTable:
         self.quiet = quiet
         self.read = read
         self.source = self if source is None else source
-        self.scalars: _Store[Any] = _Store(registry.scalar_clock)
-        self.pointers: _Store[ctypes.c_void_p] = _Store(registry.pointer_clock)
+        self.scalars: Store[Any] = Store(registry.scalar_clock)
+        self.pointers = PointerStore(registry.pointer_clock)
         self.fast_scalars = self.scalars.fast
         self.fast_pointers = self.pointers.fast
         self.zero_scalars = self.scalars.zeros
@@ -469,69 +154,6 @@ class ScalarTable:
         except AttributeError:
             return False
         return type(current) is type(key) and current == key
-
-
-@attrs.frozen
-class ClassStats:
-    """The part of :class:`RegistryStats` that one class has; same units."""
-
-    live: int
-    pointers: int
-    retained: int
-    retained_pointers: int
-    bytes: int
-
-
-@attrs.frozen
-class RegistryStats:
-    """What a registry holds and did.
-
-    Attributes:
-        misses: Calls that made a new canonical scalar or launch pointer.
-        hits: Calls that found one; None unless ``configure(count_hits=True)``.
-        bypassed: Calls that had nothing to intern: a trace was open, or the
-            value was no plain number.
-        live: Canonical scalars alive now, whoever holds them.
-        pointers: Launch pointers alive now, whoever holds them.
-        retained: Scalars held in the retained tier, at most ``retain``.
-        retained_pointers: Launch pointers held in it, at most ``retain``.
-        retain: The bound of either.
-        evicted: Scalars and pointers that left the retained tier for age.
-        bytes: Memory of live scalars, pointers, buffers and tables, in bytes,
-            estimated from a sample of each class.
-        classes: Per class, by qualified name; empty unless asked for.
-    """
-
-    misses: int
-    hits: int | None
-    bypassed: int
-    live: int
-    pointers: int
-    retained: int
-    retained_pointers: int
-    retain: int
-    evicted: int
-    bytes: int
-    classes: dict[str, ClassStats] = attrs.field(factory=dict)
-
-
-@attrs.frozen
-class Finding:
-    """A buffer that does not hold its key's bytes any more.
-
-    Attributes:
-        cls: Qualified name of the class.
-        value: The payload whose bytes it should hold.
-        expected: The bytes it should hold.
-        found: The bytes it held.
-        repaired: Whether they were put back.
-    """
-
-    cls: str
-    value: Payload
-    expected: bytes
-    found: bytes
-    repaired: bool = False
 
 
 _registries: weakref.WeakSet[ScalarRegistry] = weakref.WeakSet()
@@ -578,15 +200,15 @@ class ScalarRegistry:
         self._tables: dict[int, weakref.ref[ScalarTable]] = {}
         self._immutable: dict[type, ScalarTable] = {}
         self._bound = _checked_retain(retain)
-        self.scalar_clock = _Clock(lambda: [table.scalars for table in self.tables()])
-        self.pointer_clock = _Clock(lambda: [table.pointers for table in self.tables()])
+        self.scalar_clock = Clock(lambda: [table.scalars for table in self.tables()])
+        self.pointer_clock = Clock(lambda: [table.pointers for table in self.tables()])
         self._counting = False
         self._set_bound()
         #: Held while a class is given its table, so that it gets but one.
         self.adopting = threading.RLock()
-        self._misses = _Tally()
-        self._hits = _Tally()
-        self._bypassed = _Tally()
+        self._misses = Tally()
+        self._hits = Tally()
+        self._bypassed = Tally()
         self._seals: list[None] = []
         #: Audit after every so many misses and warn of what differs; 0 is never.
         self.audit_every = 0
@@ -771,44 +393,36 @@ class ScalarRegistry:
         A payload that is not quiet is marshalled every time, for its warnings.
         """
         store = table.pointers
-        if type(payload) is table.kind and payload and payload == payload:
-            key: Key = payload
-        else:
-            key = key_of(payload, table.kind)  # type: ignore[assignment]
+        key = key_of(payload, table.kind)
+        assert key is not None
         quiet = table.quiet is None or table.quiet(payload)
-        entry = store.refs.get(key)
-        pointer: ctypes.c_void_p | None = entry() if entry is not None and quiet else None
+        pointer = store.find(key) if quiet else None
         fresh = False
         if pointer is None:
             if key is payload and quiet and table.ctype is not None:
                 buffer = table.ctype(payload)
-                made = c_void_p(addressof(buffer))
-                made._scalarintern_buffer = buffer  # type: ignore[attr-defined]
+                made = own(c_void_p(addressof(buffer)), buffer)
             else:
                 made = table.marshal(payload)  # type: ignore[misc]
-            entry = _Entry(made, store.bury)
-            entry.key = key
-            if store.refs.setdefault(key, entry) is entry:
-                pointer = made
+            pointer = made
+            if quiet:
                 fresh = True
-                self._missed()
             else:
                 pointer = store.settle(key, made)
-            if not quiet:
-                store.refs[key].kept = _bytes_at(made)
+                fresh = pointer is made
+                store.refs[key].kept = bytes_at(made)
+            if fresh:
+                self._missed()
         if not fresh and self._counting:
             self._hits.tick()
-        # A live scalar keeps its pointer.
-        scalar_entry = table.scalars.refs.get(key)
-        if scalar_entry is not None:
-            scalar_entry.kept = pointer
-        if table.sharers:
-            for reference in list(table.sharers):
-                sharer = reference()
-                if sharer is not None:
-                    self._attach(sharer, key, pointer)
         fast = quiet and not self._counting
-        store.retain(key, pointer, fast and key is payload, fresh)
+        pointer = store.retain(key, pointer, fast and key is payload, fresh)
+        # A live scalar keeps its pointer.
+        self._attach(table, key, pointer)
+        for reference in list(table.sharers):
+            sharer = reference()
+            if sharer is not None:
+                self._attach(sharer, key, pointer)
         if fast and payload == 0 and type(payload) is float:
             store.zeros[copysign(1.0, payload)] = pointer
         return pointer
@@ -834,35 +448,34 @@ class ScalarRegistry:
         refs = store.refs
         scalar_refs = table.scalars.refs
         sharers = table.sharers
-        bury = store.bury
-        fast = store.fast
+        settle = store.fast.setdefault
         missed = self._misses.tick
         real = kind is float
 
         def make(payload: Any) -> ctypes.c_void_p:
             if (
                 type(payload) is kind
+                and payload
                 and clock.plain
-                and payload not in refs
                 and not sharers
                 and (not real or low <= payload <= high or low <= -payload <= high)
-                and payload
             ):
-                buffer = ctype(payload)
-                pointer = c_void_p(addressof(buffer))
-                pointer._scalarintern_buffer = buffer  # type: ignore[attr-defined]
-                entry = _Entry(pointer, bury)
-                entry.key = payload
-                if refs.setdefault(payload, entry) is entry:
-                    scalar_entry = scalar_refs.get(payload)
-                    if scalar_entry is not None:
-                        scalar_entry.kept = pointer
+                second, third, fourth = store.older
+                if not (
+                    payload in second or payload in third or payload in fourth or payload in refs
+                ):
+                    buffer = ctype(payload)
+                    pointer = c_void_p(addressof(buffer))
+                    pointer._scalarintern_buffer = buffer  # type: ignore[attr-defined]
                     if count() >= clock.limit:
                         clock.move()
-                    fast[payload] = pointer
-                    if not missed() & 255:
-                        self._look_after()
-                    return pointer
+                    if settle(payload, pointer) is pointer:
+                        entry = scalar_refs.get(payload)
+                        if entry is not None:
+                            entry.kept = pointer
+                        if not missed() & 255:
+                            self._look_after()
+                        return pointer
             return self.launch_pointer(table, payload)
 
         return make
@@ -901,7 +514,7 @@ class ScalarRegistry:
             clock.set_bound(self._bound)
             clock.plain = not self._counting and clock.share > 0
 
-    def _stores(self) -> list[_Store[Any]]:
+    def _stores(self) -> list[Store[Any]]:
         return self.scalar_clock.stores() + self.pointer_clock.stores()
 
     # -- settings -------------------------------------------------------------
@@ -974,7 +587,7 @@ class ScalarRegistry:
                 pointers=len(pointers),
                 retained=table.scalars.retained(),
                 retained_pointers=table.pointers.retained(),
-                bytes=_footprint(table, scalars, pointers),
+                bytes=footprint(table, scalars, pointers),
             )
             live += row.live
             live_pointers += row.pointers
@@ -1007,12 +620,12 @@ class ScalarRegistry:
         for table in self.tables():
             if table.marshal is None:
                 continue
-            for entry, pointer in table.pointers.live():
-                payload = payload_of(entry.key)
-                expected = getattr(entry, "kept", None)
+            for key, pointer in table.pointers.live():
+                payload = payload_of(key)
+                expected = getattr(table.pointers.refs.get(key), "kept", None)
                 if expected is None:
-                    expected = _bytes_at(table.marshal(payload))
-                found = _bytes_at(pointer)
+                    expected = bytes_at(table.marshal(payload))
+                found = bytes_at(pointer)
                 if found != expected:
                     if repair:
                         ctypes.memmove(buffer_of(pointer), expected, len(expected))
@@ -1038,29 +651,3 @@ def _checked_retain(retain: object) -> int:
     return retain
 
 
-def _footprint(table: ScalarTable, scalars: list[Any], pointers: list[Any]) -> int:
-    """Estimate the memory of a table and what it refers to, in bytes."""
-    size = sys.getsizeof
-
-    def average(objects: list[Any], measure: Callable[[Any], int]) -> int:
-        sample = objects[:: len(objects) // 16 + 1]
-        return sum(map(measure, sample)) * len(objects) // len(sample) if sample else 0
-
-    def of_scalar(scalar: Any) -> int:
-        held = vars(scalar) if hasattr(scalar, "__dict__") else {}
-        return size(scalar) + size(held) + sum(map(size, held.values()))
-
-    def of_pointer(pointer: Any) -> int:
-        held = vars(pointer)
-        return size(pointer) + size(held) + sum(map(size, held.values()))
-
-    entries = len(scalars) + len(pointers)
-    entry_size = size(_Entry(table)) if entries else 0
-    stores = (table.scalars, table.pointers)
-    containers = [d for s in stores for d in (s.refs, s.fast, s.zeros, s.odd, *s.older)]
-    return (
-        average(scalars, of_scalar)
-        + average(pointers, of_pointer)
-        + entries * entry_size
-        + sum(map(size, containers))
-    )

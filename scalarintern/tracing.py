@@ -37,8 +37,9 @@ class Tracing:
     asks :meth:`is_open`.
     """
 
-    def __init__(self, context_class: type, registry: ScalarRegistry) -> None:
-        self._context_class: Any = context_class
+    def __init__(self, ir: Any, registry: ScalarRegistry) -> None:
+        self._context_class: Any = ir.Context
+        self._insertion_point: Any = ir.InsertionPoint
         self._registry = registry
         self._stack = _Stack()
 
@@ -89,6 +90,7 @@ class Tracing:
         """
         original: Any = boolean.__dict__["ir_value_int8"]
         stack = self._stack
+        point = self._insertion_point
 
         def ir_value_int8(self: Any, **kwargs: Any) -> Any:
             traces = stack.traces
@@ -96,10 +98,23 @@ class Tracing:
                 return original(self, **kwargs)
             values = traces[-1].int8_values
             known = values.get(id(self))
-            if known is None:
+            # One made in another branch, or in another function, cannot be used here.
+            if known is None or not _in_scope(known[1], kwargs.get("ip") or point.current):
                 # The Boolean is held with its value: its id stays taken.
                 known = values[id(self)] = (self, original(clone(self), **kwargs))
             return known[1]
 
         ir_value_int8.__doc__ = original.__doc__
         ledger.patch(boolean, "ir_value_int8", ir_value_int8)
+
+
+def _in_scope(value: Any, point: Any) -> bool:
+    """Whether an operation's result was made in the block of ``point`` or in one around it."""
+    home = value.owner.operation.block
+    block = point.block
+    while block is not None:
+        if block == home:
+            return True
+        around = block.owner.operation
+        block = around.block if around.parent is not None else None
+    return False

@@ -220,7 +220,7 @@ class TestBound:
         stats = registry.stats()
         assert stats.live == stats.retained <= retain
         assert stats.pointers == stats.retained_pointers <= retain
-        assert stats.retained >= retain * 3 // 4
+        assert stats.retained > retain // 2 or retain < 2
 
     @pytest.mark.parametrize("retain", [2, 4, 8, 100, 4096])
     def test_a_constant_stays(self, retain: int) -> None:

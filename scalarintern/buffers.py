@@ -1,0 +1,93 @@
+"""Payloads, the keys that name them bit-exactly, and the buffers that hold them."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any, Final, Union
+
+from .errors import EncoderError
+
+__all__ = ["Key", "Payload", "buffer_of", "bytes_at", "encoded_pointer", "key_of", "own", "payload_of"]
+
+Payload = Union[bool, int, float]
+Key = Union[int, float, bytes, str]
+
+_pack_double: Final = struct.Struct("<d").pack
+_unpack_double: Final = struct.Struct("<d").unpack
+
+
+def key_of(payload: object, kind: type | None = None) -> Key | None:
+    """Return the bit-exact key of a payload, or None if it is no plain number.
+
+    An ``int`` is its own key, and so is a ``float`` in a class of floats where
+    equal means the same bits. Everything else is spelled out, so that nothing
+    meets by ``==``: zeros, NaNs and other floats as their 8 bytes, a ``bool`` as
+    one byte, an ``int`` in a class of floats in hexadecimal.
+    """
+    exact = type(payload)
+    if exact is int:
+        return hex(payload) if kind is float else payload  # type: ignore[call-overload, no-any-return]
+    if exact is float:
+        if kind is float and payload and payload == payload:
+            return payload  # type: ignore[return-value]
+        return _pack_double(payload)
+    if exact is bool:
+        return b"\x01" if payload else b"\x00"
+    return None
+
+
+def payload_of(key: Key) -> Payload:
+    """Return the payload that :func:`key_of` made ``key`` from."""
+    if isinstance(key, str):
+        return int(key, 16)
+    if isinstance(key, bytes):
+        payload: Payload = bool(key[0]) if len(key) == 1 else _unpack_double(key)[0]
+        return payload
+    return key
+
+
+def own(pointer: ctypes.c_void_p, buffer: Any) -> ctypes.c_void_p:
+    """Make ``pointer`` keep ``buffer`` alive, with no cycle, and return it."""
+    pointer._scalarintern_buffer = buffer  # type: ignore[attr-defined]
+    return pointer
+
+
+def buffer_of(pointer: ctypes.c_void_p) -> Any:
+    """Return the ctypes object that ``pointer`` addresses and owns, or None."""
+    for held in vars(pointer).values():
+        try:
+            if ctypes.addressof(held) == pointer.value:
+                return held
+        except TypeError:
+            continue
+    return None
+
+
+def encoded_pointer(encoded: object, nbytes: int | None = None) -> ctypes.c_void_p:
+    """Return a launch pointer to a fresh buffer that holds ``encoded``.
+
+    Args:
+        encoded: What an encoder returned: ``bytes``, not empty.
+        nbytes: The length it must have, in bytes, where that is known.
+
+    Raises:
+        EncoderError: It is no ``bytes``, is empty, or has another length.
+    """
+    if type(encoded) is not bytes or not encoded:
+        found = "no bytes" if encoded == b"" else f"a {type(encoded).__name__}"
+        raise EncoderError(f"the encoder returned {found}; return the scalar's bytes")
+    if nbytes is not None and len(encoded) != nbytes:
+        raise EncoderError(
+            f"the encoder returned {len(encoded)} bytes where the class has {nbytes}; "
+            f"return exactly {nbytes}"
+        )
+    buffer = ctypes.create_string_buffer(encoded, len(encoded))
+    return own(ctypes.c_void_p(ctypes.addressof(buffer)), buffer)
+
+
+def bytes_at(pointer: ctypes.c_void_p) -> bytes:
+    """Return the bytes of the buffer that ``pointer`` owns."""
+    return bytes(buffer_of(pointer) or b"")
+
+
