@@ -1,0 +1,1 @@
+"""The ``scalarintern`` command: presents what `scalarintern.tools` finds out."""
