@@ -49,7 +49,10 @@ def payload_of(key: Key) -> Payload:
 
 def own(pointer: ctypes.c_void_p, buffer: Any) -> ctypes.c_void_p:
     """Make ``pointer`` keep ``buffer`` alive, with no cycle, and return it."""
-    pointer._scalarintern_buffer = buffer  # type: ignore[attr-defined]
+    if vars(pointer):
+        pointer._scalarintern_buffer = buffer  # type: ignore[attr-defined]
+    else:  # a dict of its own is half the size of the one that shares its keys
+        pointer.__dict__ = {"_scalarintern_buffer": buffer}
     return pointer
 
 

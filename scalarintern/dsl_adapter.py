@@ -219,6 +219,8 @@ class _Adapter:
         self.active = False
         left = self._undo_launch() + self.ledger.restore()
         for table in registry.tables():
+            if table.ledger is not None:
+                left += table.ledger.restore()
             registry.release(table)
         self.fast.clear()
         self.zeros.clear()
@@ -249,7 +251,8 @@ class _Adapter:
             if not isinstance(cls, typing.NumericMeta):
                 raise UnknownLayoutError(f"there is no numeric class {name}")
             try:
-                found = ctypes.string_at(_marshal_once(cls, value).value or 0, len(data))
+                pointer = _marshal_once(cls, value)  # owns what is read
+                found = ctypes.string_at(pointer.value or 0, len(data))
             except Exception as error:
                 raise UnknownLayoutError(f"{name} does not marshal: {error}") from error
             if found != data:
@@ -315,18 +318,18 @@ class _Adapter:
         marshal = None
         if original is not None:
             if not _is_of(original, typing):
-                self.left_alone[name] = "replaced by someone, or the class's own"
+                self._leave(name, "replaced by someone, or the class's own")
             elif kind is not None:
                 try:
                     _marshal_once(cls, kind(1), original)
                 except Exception as error:
                     if isinstance(error, UnknownLayoutError) and not self.active:
                         raise
-                    self.left_alone[name] = f"not marshalled: {type(error).__name__}: {error}"
+                    self._leave(name, f"not marshalled: {type(error).__name__}: {error}")
                 else:
                     marshal = _make_marshal(cls, original)
             else:
-                self.left_alone[name] = "neither an integer nor a float class"
+                self._leave(name, "neither an integer nor a float class")
         table = ScalarTable(
             cls,
             marshal,
@@ -338,12 +341,19 @@ class _Adapter:
         )
         registry.adopt(table)
         if marshal is not None:
-            self.ledger.patch(cls, "__c_pointers__", self._make_c_pointers(table, original))
-            self.patched.append(name)
+            # The ledger of a class is held by the class: it must not keep it alive.
+            table.ledger = Ledger()
+            table.ledger.patch(cls, "__c_pointers__", self._make_c_pointers(table, original))
+            if not self.active:
+                self.patched.append(name)
         if not getattr(cls, "_is_abstract", False) and _is_of_module(cls, typing):
             self.fast[cls] = table.fast_scalars
             self.zeros[cls] = table.zero_scalars
         return table
+
+    def _leave(self, name: str, reason: str) -> None:
+        if not self.active:  # of classes made later no book is kept
+            self.left_alone[name] = reason
 
     def _make_c_pointers(self, table: ScalarTable, original: Any) -> Any:
         fast = table.fast_pointers
@@ -657,7 +667,11 @@ def _await_import() -> None:
 def _imported(typing: Any) -> None:
     with _lock:
         if _request is not None and _current() is None:
-            _install_on(typing, *_request)
+            try:
+                _install_on(typing, *_request)
+            except UnknownLayoutWarning as warning:
+                # A filter made an error of it; the import must succeed all the same.
+                print(f"{type(warning).__name__}: {warning}", file=sys.stderr)
 
 
 def _install_on(typing: Any, launch: bool | None) -> Installation:

@@ -55,7 +55,7 @@ from .errors import (
     UnsupportedValueError,
 )
 from .figures import ClassStats, Finding, RegistryStats, footprint
-from .store import Clock, PointerStore, Store, Tally
+from .store import Clock, Entry, Store, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,6 +106,7 @@ class ScalarTable:
         "fast_pointers",
         "fast_scalars",
         "kind",
+        "ledger",
         "marshal",
         "pointers",
         "quiet",
@@ -131,13 +132,15 @@ class ScalarTable:
     ) -> None:
         self.cls = cls
         self.ctype = ctype
+        #: What its owner changed in the class, to be undone.
+        self.ledger: Any = None
         self.marshal = marshal
         self.kind = kind
         self.quiet = quiet
         self.read = read
         self.source = self if source is None else source
         self.scalars: Store[Any] = Store(registry.scalar_clock)
-        self.pointers = PointerStore(registry.pointer_clock)
+        self.pointers: Store[ctypes.c_void_p] = Store(registry.pointer_clock)
         self.fast_scalars = self.scalars.fast
         self.fast_pointers = self.pointers.fast
         self.zero_scalars = self.scalars.zeros
@@ -280,8 +283,13 @@ class ScalarRegistry:
 
     def tables(self) -> list[ScalarTable]:
         """Return the tables of all classes alive now."""
-        found = (reference() for reference in list(self._tables.values()))
-        return [table for table in found if table is not None]
+        # No generator: where CPython cannot allocate one it corrupts its frames.
+        found = []
+        for reference in list(self._tables.values()):
+            table = reference()
+            if table is not None:
+                found.append(table)
+        return found
 
     def release(self, table: ScalarTable) -> None:
         """Detach ``table`` from its class; pointers handed out stay good."""
@@ -382,7 +390,10 @@ class ScalarRegistry:
         fast = fast and not self._counting and not self._seals
         store.retain(key, shared, fast and key is payload, fresh)
         if fast and payload == 0 and type(payload) is float:
-            store.zeros[copysign(1.0, payload)] = shared
+            sign = copysign(1.0, payload)
+            store.zeros[sign] = shared
+            if store.find(key) is not shared:  # replaced meanwhile
+                store.zeros.pop(sign, None)
         if fast and self._seals:  # sealed meanwhile
             store.slow_down()
         return shared
@@ -404,19 +415,16 @@ class ScalarRegistry:
                 made = own(c_void_p(addressof(buffer)), buffer)
             else:
                 made = table.marshal(payload)  # type: ignore[misc]
-            pointer = made
-            if quiet:
-                fresh = True
-            else:
-                pointer = store.settle(key, made)
-                fresh = pointer is made
+            pointer = store.settle(key, made)
+            fresh = pointer is made
+            if not quiet:
                 store.refs[key].kept = bytes_at(made)
             if fresh:
                 self._missed()
         if not fresh and self._counting:
             self._hits.tick()
         fast = quiet and not self._counting
-        pointer = store.retain(key, pointer, fast and key is payload, fresh)
+        store.retain(key, pointer, fast and key is payload, fresh)
         # A live scalar keeps its pointer.
         self._attach(table, key, pointer)
         for reference in list(table.sharers):
@@ -448,7 +456,8 @@ class ScalarRegistry:
         refs = store.refs
         scalar_refs = table.scalars.refs
         sharers = table.sharers
-        settle = store.fast.setdefault
+        bury = store.bury
+        fast = store.fast
         missed = self._misses.tick
         real = kind is float
 
@@ -457,25 +466,24 @@ class ScalarRegistry:
                 type(payload) is kind
                 and payload
                 and clock.plain
+                and payload not in refs
                 and not sharers
                 and (not real or low <= payload <= high or low <= -payload <= high)
             ):
-                second, third, fourth = store.older
-                if not (
-                    payload in second or payload in third or payload in fourth or payload in refs
-                ):
-                    buffer = ctype(payload)
-                    pointer = c_void_p(addressof(buffer))
-                    pointer._scalarintern_buffer = buffer  # type: ignore[attr-defined]
-                    if count() >= clock.limit:
-                        clock.move()
-                    if settle(payload, pointer) is pointer:
-                        entry = scalar_refs.get(payload)
-                        if entry is not None:
-                            entry.kept = pointer
-                        if not missed() & 255:
-                            self._look_after()
-                        return pointer
+                buffer = ctype(payload)
+                pointer = c_void_p(addressof(buffer))
+                pointer.__dict__ = {"_scalarintern_buffer": buffer}
+                entry = Entry(pointer, bury)
+                entry.key = payload
+                if refs.setdefault(payload, entry) is entry:
+                    scalar_entry = scalar_refs.get(payload)
+                    if scalar_entry is not None:
+                        scalar_entry.kept = pointer
+                    if count() < clock.limit or clock.move():
+                        fast[payload] = pointer
+                    if not missed() & 255:
+                        self._look_after()
+                    return pointer
             return self.launch_pointer(table, payload)
 
         return make
@@ -565,6 +573,10 @@ class ScalarRegistry:
         for store in self.scalar_clock.stores():
             store.slow_down()
 
+    def sealed(self) -> bool:
+        """Whether a trace is open on any thread."""
+        return bool(self._seals)
+
     def unseal(self) -> None:
         """Undo one :meth:`seal`."""
         self._seals.pop()
@@ -628,7 +640,7 @@ class ScalarRegistry:
                 found = bytes_at(pointer)
                 if found != expected:
                     if repair:
-                        ctypes.memmove(buffer_of(pointer), expected, len(expected))
+                        ctypes.memmove(pointer.value or 0, expected, len(expected))
                     name = table.cls.__qualname__
                     findings.append(Finding(name, payload, expected, found, repair))
         return findings

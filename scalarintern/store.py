@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import sys
 import threading
 import weakref
 
@@ -17,7 +15,7 @@ from .buffers import Key
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Clock", "Entry", "PointerStore", "Store", "Tally"]
+__all__ = ["Clock", "Entry", "Store", "Tally"]
 
 _T = TypeVar("_T")
 
@@ -92,14 +90,16 @@ class Clock:
         self.share = (retain - retain // 64) // self.depth
         self.limit = self.tick() + self.share
 
-    def move(self) -> None:
-        """Move the generations, unless another is at it."""
+    def move(self) -> bool:
+        """Move the generations; False if another is at it, and nothing is to enter."""
         claim = self.claim
         token = object()
         dropped = None  # outlives the claim: its end may run anybody's code
+        moved = False
         try:
             if claim.setdefault(0, token) is token:
                 dropped = self.age()
+                moved = True
         finally:
             # No call in here: a signal's handler runs right after one.
             try:
@@ -110,6 +110,7 @@ class Clock:
         del dropped
         if self.clear_wanted:
             self.clear()
+        return moved
 
     def age(self) -> list[Any]:
         """Move all generations down; returns the dropped. Needs the claim."""
@@ -118,11 +119,11 @@ class Clock:
             if store.fast or store.odd or any(store.older):
                 generations = [{**store.fast, **store.odd}, *store.older]
                 for oldest in generations[self.depth - 1 :]:
-                    store.part_with(oldest)
                     self.evicted += len(oldest)
                     dropped.append(oldest)
                 kept = generations[: self.depth - 1]
-                store.older = (*kept, *({} for _ in range(GENERATIONS - 1 - len(kept))))
+                kept += [{} for _ in range(GENERATIONS - 1 - len(kept))]
+                store.older = tuple(kept)
                 store.odd = {}
                 store.forget_fast()
         self.limit = self.tick() + self.share
@@ -209,8 +210,10 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
                             refs[key] = entry
                     except KeyError:
                         pass
-                for generation in self.older:
-                    generation.pop(key, None)
+                # What is retained may be the replaced one: see retain.
+                for held in (self.fast, self.odd, *self.older):
+                    held.pop(key, None)
+                self.zeros.clear()
 
     def purge(self) -> None:
         """Remove the keys of what died, where nothing live took its place."""
@@ -222,7 +225,7 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
         except IndexError:
             pass
 
-    def retain(self, key: Key, obj: _T, fast: bool, fresh: bool) -> _T:
+    def retain(self, key: Key, obj: _T, fast: bool, fresh: bool) -> None:
         """Make ``key`` young; whoever finds the clock claimed leaves it be."""
         clock = self.clock
         claim = clock.claim
@@ -235,7 +238,7 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
                     # Abandoned: Python 3.10 takes signals between any two steps.
                     clock.refused = 0
                     claim.clear()
-                return obj
+                return
             clock.refused = 0
             young, other = (self.fast, self.odd) if fast else (self.odd, self.fast)
             if young.get(key) is not obj:
@@ -245,7 +248,12 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
                     if not fresh:
                         for generation in self.older:
                             generation.pop(key, None)
-                (self.fast if fast else self.odd)[key] = obj
+                young = self.fast if fast else self.odd
+                young[key] = obj
+                # Who replaces an object lets go of it afterwards, and who retains
+                # one looks afterwards: one of them sees the other, claim or not.
+                if self.find(key) is not obj:
+                    young.pop(key, None)
         finally:
             # No call in here: a signal's handler runs right after one.
             try:
@@ -253,9 +261,9 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
                     del claim[0]
             except KeyError:
                 pass
+        del dropped
         if clock.clear_wanted:
             clock.clear()
-        return obj
 
     def forget_fast(self) -> None:
         """Empty the dicts that others hold, in place."""
@@ -274,12 +282,7 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
         self.odd = {}
         self.older = ({}, {}, {})
         self.forget_fast()
-        for generation in dropped:
-            self.part_with(generation)
         return dropped
-
-    def part_with(self, generation: dict[Key, _T]) -> None:
-        """See to what is about to leave the retained tier."""
 
     def retained(self) -> int:
         return len(self.fast) + len(self.odd) + sum(map(len, self.older))
@@ -287,65 +290,5 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
     def live(self) -> list[tuple[Key, _T]]:
         """Return what is alive at this moment, by key."""
         self.purge()
-        pairs = ((entry.key, entry()) for entry in list(self.refs.values()))
+        pairs = [(entry.key, entry()) for entry in list(self.refs.values())]
         return [(key, found) for key, found in pairs if found is not None]
-
-
-class PointerStore(Store[ctypes.c_void_p]):
-    """A store of launch pointers, most of which nobody else holds when they leave.
-
-    So it has weak references only to those that somebody does, made when they
-    leave the retained tier, and what is retained is looked for there. For a
-    value never seen before that saves a weak reference, its place in the table
-    and its end.
-    """
-
-    def find(self, key: Key) -> ctypes.c_void_p | None:
-        """Return the live pointer of ``key``, or None."""
-        for generation in (self.fast, self.odd, *self.older):
-            pointer = generation.get(key)
-            if pointer is not None:
-                return pointer
-        return super().find(key)
-
-    def retain(
-        self, key: Key, obj: ctypes.c_void_p, fast: bool, fresh: bool
-    ) -> ctypes.c_void_p:
-        """Make ``key`` young; returns its one pointer, which may be another's."""
-        if fresh:
-            if not fast:
-                obj = self.settle(key, obj)
-            elif self.clock.share:
-                # One step, so that threads which made a pointer each agree.
-                if self.clock.tick() >= self.clock.limit:
-                    self.clock.move()
-                return self.fast.setdefault(key, obj)
-        return super().retain(key, obj, fast, fresh)
-
-    def part_with(self, generation: dict[Key, ctypes.c_void_p]) -> None:
-        """Make weak references to what others hold, a live scalar among them."""
-        held = []
-        for key, pointer in generation.items():
-            if sys.getrefcount(pointer) > _UNHELD:
-                held.append((key, pointer))
-        for key, pointer in held:
-            self.settle(key, pointer)
-
-    def live(self) -> list[tuple[Key, ctypes.c_void_p]]:
-        """Return what is alive at this moment, by key."""
-        found = dict(super().live())
-        for generation in (*self.older, self.odd, dict(self.fast)):
-            found.update(generation)
-        return list(found.items())
-
-
-def _references_of_unheld() -> int:
-    """What ``sys.getrefcount`` says in part_with of a pointer nobody else holds."""
-    generation = {0: ctypes.c_void_p()}
-    counts = []
-    for _, pointer in generation.items():
-        counts.append(sys.getrefcount(pointer))
-    return counts[0]
-
-
-_UNHELD: Final = _references_of_unheld()

@@ -70,6 +70,8 @@ class Tracing:
             if traces and traces[-1].context is context:
                 traces.pop()
                 registry.unseal()
+                if not traces and not registry.sealed():
+                    _scrub(registry)
             return leave(context, *exc_info)
 
         ledger.patch(self._context_class, "__enter__", __enter__)
@@ -108,13 +110,26 @@ class Tracing:
         ledger.patch(boolean, "ir_value_int8", ir_value_int8)
 
 
+def _scrub(registry: ScalarRegistry) -> None:
+    """Take off what PyIR left on canonical scalars: values and epochs of a closed trace."""
+    for table in registry.tables():
+        for _, scalar in table.scalars.live():
+            held = getattr(scalar, "__dict__", ())
+            if len(held) > 1:
+                for name in list(held):
+                    if name.startswith(("_pyir_", "_mutable_ref")):
+                        held.pop(name, None)
+
+
 def _in_scope(value: Any, point: Any) -> bool:
     """Whether an operation's result was made in the block of ``point`` or in one around it."""
-    home = value.owner.operation.block
+    # Older releases tell the block of an operation by an insertion point alone.
+    before = type(point)
+    home = before(value.owner.operation).block
     block = point.block
-    while block is not None:
-        if block == home:
-            return True
+    while block != home:
         around = block.owner.operation
-        block = around.block if around.parent is not None else None
-    return False
+        if around.parent is None:
+            return False
+        block = before(around).block
+    return True
