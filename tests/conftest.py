@@ -15,6 +15,10 @@ import pytest
 
 import scalarintern
 
+# The DSL keeps traced IR in one folder a user: what a killed run leaves there
+# would be in the way of all others.
+os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+
 #: Releases that leave a reference cycle at every ``__c_pointers__`` call.
 LEAKING = ("4.2.", "4.3.", "4.4.", "4.5.", "4.6.0", "4.6.1")
 

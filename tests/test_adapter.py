@@ -293,6 +293,9 @@ class TestUndoing:
 
     def test_others_on_top_stay(self, dsl: ModuleType) -> None:
         """What was wrapped around ours stays, is named, and works through stock."""
+        scalarintern.uninstall()
+        original = dsl.Int32.__c_pointers__
+        scalarintern.install()
         ours = dsl.Int32.__c_pointers__
         calls = []
 
@@ -300,7 +303,6 @@ class TestUndoing:
             calls.append(self)
             return ours(self)
 
-        original = None
         dsl.Int32.__c_pointers__ = theirs
         try:
             assert dsl.Int32(1).__c_pointers__()[0] is dsl.Int32(1).__c_pointers__()[0]
@@ -309,9 +311,7 @@ class TestUndoing:
             assert dsl.Int32(1).__c_pointers__()[0] is not dsl.Int32(1).__c_pointers__()[0]
             assert len(calls) == 4
         finally:
-            original = ours.__closure__
-            dsl.Int32.__c_pointers__ = ours
-            del original
+            dsl.Int32.__c_pointers__ = original
 
     def test_it_is_idempotent(self, dsl: ModuleType) -> None:
         """Twice installed is once installed; twice uninstalled is no error."""
