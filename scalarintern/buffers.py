@@ -8,7 +8,19 @@ from typing import Any, Final, Union
 
 from .errors import EncoderError
 
-__all__ = ["Key", "Payload", "buffer_of", "bytes_at", "encoded_pointer", "key_of", "own", "payload_of"]
+__all__ = [
+    "COMPACT",
+    "OFFSET",
+    "Key",
+    "Payload",
+    "buffer_of",
+    "bytes_at",
+    "compact_pointer",
+    "encoded_pointer",
+    "key_of",
+    "own",
+    "payload_of",
+]
 
 Payload = Union[bool, int, float]
 Key = Union[int, float, bytes, str]
@@ -67,6 +79,46 @@ def buffer_of(pointer: ctypes.c_void_p) -> Any:
     return None
 
 
+#: Bytes into a pointer object's own storage at which it can hold a scalar.
+OFFSET: Final = 8
+
+
+def _room_in_pointer() -> bool:
+    """Whether a ``c_void_p`` has room for another 8 bytes beside its address.
+
+    CPython keeps small ctypes values in 16 bytes inside the object. That it does
+    is taken from ctypes: a resize to 16 bytes which moves nothing found them there.
+    """
+    try:
+        pointer = ctypes.c_void_p()
+        address = ctypes.addressof(pointer)
+        ctypes.resize(pointer, 2 * OFFSET)
+        end = id(pointer) + ctypes.c_void_p.__basicsize__
+        return address == ctypes.addressof(pointer) and id(pointer) < address <= end - 2 * OFFSET
+    except (AttributeError, ValueError, DeprecationWarning):
+        return False
+
+
+#: Whether :func:`compact_pointer` puts the bytes into the pointer object itself.
+COMPACT: Final = _room_in_pointer()
+
+
+def compact_pointer(ctype: Any, payload: Payload) -> ctypes.c_void_p:
+    """Return a launch pointer to a ``ctype`` (8 bytes at most) that holds ``payload``.
+
+    Where there is room the pointer is its own buffer: one object to make, to keep
+    and to free instead of three.
+    """
+    if COMPACT:
+        pointer = ctypes.c_void_p()
+        address = ctypes.addressof(pointer) + OFFSET
+        pointer.value = address
+        ctype.from_address(address).value = payload
+        return pointer
+    buffer = ctype(payload)
+    return own(ctypes.c_void_p(ctypes.addressof(buffer)), buffer)
+
+
 def encoded_pointer(encoded: object, nbytes: int | None = None) -> ctypes.c_void_p:
     """Return a launch pointer to a fresh buffer that holds ``encoded``.
 
@@ -89,8 +141,8 @@ def encoded_pointer(encoded: object, nbytes: int | None = None) -> ctypes.c_void
     return own(ctypes.c_void_p(ctypes.addressof(buffer)), buffer)
 
 
-def bytes_at(pointer: ctypes.c_void_p) -> bytes:
-    """Return the bytes of the buffer that ``pointer`` owns."""
+def bytes_at(pointer: ctypes.c_void_p, ctype: Any = None) -> bytes:
+    """Return the bytes that ``pointer`` owns; its table's ``ctype`` tells their number."""
+    if pointer.value == ctypes.addressof(pointer) + OFFSET:
+        return ctypes.string_at(pointer.value, ctypes.sizeof(ctype))
     return bytes(buffer_of(pointer) or b"")
-
-

@@ -171,6 +171,8 @@ class _Adapter:
         #: classes are in it, which live as long as the module.
         self.fast: dict[type, dict[Any, Any]] = {}
         self.zeros: dict[type, dict[float, Any]] = {}
+        #: DSL class to its constructor's ``__init__`` and its scalar_maker.
+        self.straight: dict[type, tuple[Any, Any]] = {}
         self.active = False
         self.with_launch = with_launch
         self.launch_ledger = Ledger()
@@ -224,6 +226,7 @@ class _Adapter:
             registry.release(table)
         self.fast.clear()
         self.zeros.clear()
+        self.straight.clear()
         return left
 
     def _check_layout(self) -> None:
@@ -349,6 +352,11 @@ class _Adapter:
         if not getattr(cls, "_is_abstract", False) and _is_of_module(cls, typing):
             self.fast[cls] = table.fast_scalars
             self.zeros[cls] = table.zero_scalars
+            init = cls.__init__
+            if kind is not None and _is_of(init, typing):
+                otherwise = partial(self._canonical, cls)
+                maker = registry.scalar_maker(table, otherwise, *_quiet_range(cls))
+                self.straight[cls] = (init, maker)
         return table
 
     def _leave(self, name: str, reason: str) -> None:
@@ -383,6 +391,8 @@ class _Adapter:
                         return [fast[payload]]
                     except KeyError:
                         pass
+                    if adapter.active:
+                        return [make(payload)]
                 return miss(self)
 
         else:
@@ -393,10 +403,13 @@ class _Adapter:
                     try:
                         return [fast[payload]]
                     except KeyError:
-                        if payload == 0:
-                            pointer = zeros.get(copysign(1.0, payload))
-                            if pointer is not None:
-                                return [pointer]
+                        pass
+                    if not payload:
+                        pointer = zeros.get(copysign(1.0, payload))
+                        if pointer is not None:
+                            return [pointer]
+                    if adapter.active:
+                        return [make(payload)]
                 return miss(self)
 
         __c_pointers__.__doc__ = original.__doc__
@@ -406,6 +419,7 @@ class _Adapter:
     def _make_intern(self, kind: type | None) -> Any:
         fast = self.fast
         zeros = self.zeros
+        straight = self.straight
         canonical = self._canonical
 
         def intern(cls: Any, value: Any, /) -> Any:
@@ -428,10 +442,14 @@ class _Adapter:
                     if payload is value or (type(payload) is kind and payload == value):
                         return scalar
                 except (KeyError, AttributeError):
-                    if value == 0 and exact is kind is float:
-                        scalar = zeros.get(cls, {}).get(copysign(1.0, value))
+                    pass
+                known = straight.get(cls)
+                if known is not None and cls.__init__ is known[0]:
+                    if not value and exact is kind is float:
+                        scalar = zeros[cls].get(copysign(1.0, value))
                         if scalar is not None and scalar.value is value:
                             return scalar
+                    return known[1](cls(value))
             if getattr(cls, "_is_abstract", False):
                 raise NotAScalarClassError(
                     f"{cls.__qualname__} is abstract; intern with a concrete class, "

@@ -34,15 +34,19 @@ import threading
 import warnings
 import weakref
 from ctypes import addressof, c_void_p
+from functools import partial
 from math import copysign
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .buffers import (
+    COMPACT,
+    OFFSET,
     Key,
     Payload,
     buffer_of,
     bytes_at,
+    compact_pointer,
     encoded_pointer,
     key_of,
     own,
@@ -128,7 +132,7 @@ class ScalarTable:
         quiet: Callable[[Any], bool] | None = None,
         read: Callable[[Any], Any] = attrgetter("value"),
         source: ScalarTable | None = None,
-        ctype: Callable[[Any], Any] | None = None,
+        ctype: Any = None,
     ) -> None:
         self.cls = cls
         self.ctype = ctype
@@ -411,14 +415,13 @@ class ScalarRegistry:
         fresh = False
         if pointer is None:
             if key is payload and quiet and table.ctype is not None:
-                buffer = table.ctype(payload)
-                made = own(c_void_p(addressof(buffer)), buffer)
+                made = compact_pointer(table.ctype, payload)
             else:
                 made = table.marshal(payload)  # type: ignore[misc]
             pointer = store.settle(key, made)
             fresh = pointer is made
             if not quiet:
-                store.refs[key].kept = bytes_at(made)
+                store.refs[key].kept = bytes_at(made, table.ctype)
             if fresh:
                 self._missed()
         if not fresh and self._counting:
@@ -450,9 +453,9 @@ class ScalarRegistry:
         """
         store = table.pointers
         clock = store.clock
-        count = clock.tick
+        tick = clock.tick
         kind = table.kind
-        ctype: Any = table.ctype
+        place: Any = table.ctype.from_address  # type: ignore[union-attr]
         refs = store.refs
         scalar_refs = table.scalars.refs
         sharers = table.sharers
@@ -460,26 +463,28 @@ class ScalarRegistry:
         fast = store.fast
         missed = self._misses.tick
         real = kind is float
+        if not COMPACT:
+            return partial(self.launch_pointer, table)
 
         def make(payload: Any) -> ctypes.c_void_p:
             if (
-                type(payload) is kind
-                and payload
+                payload
                 and clock.plain
-                and payload not in refs
+                and type(payload) is kind
                 and not sharers
                 and (not real or low <= payload <= high or low <= -payload <= high)
             ):
-                buffer = ctype(payload)
-                pointer = c_void_p(addressof(buffer))
-                pointer.__dict__ = {"_scalarintern_buffer": buffer}
+                pointer = c_void_p()  # as in compact_pointer
+                address = addressof(pointer) + OFFSET
+                pointer.value = address
+                place(address).value = payload
                 entry = Entry(pointer, bury)
                 entry.key = payload
                 if refs.setdefault(payload, entry) is entry:
                     scalar_entry = scalar_refs.get(payload)
                     if scalar_entry is not None:
                         scalar_entry.kept = pointer
-                    if count() < clock.limit or clock.move():
+                    if tick() < clock.limit or clock.move():
                         fast[payload] = pointer
                     if not missed() & 255:
                         self._look_after()
@@ -487,6 +492,59 @@ class ScalarRegistry:
             return self.launch_pointer(table, payload)
 
         return make
+
+    def scalar_maker(
+        self,
+        table: ScalarTable,
+        otherwise: Callable[[Any], Any],
+        low: float = 0.0,
+        high: float = float("inf"),
+    ) -> Callable[[Any], Any]:
+        """Return :meth:`canonical` of ``table``, likewise straight for a new scalar.
+
+        The class must be one whose scalars may be answered from the fast dict.
+        Whatever else comes, and all while the registry is sealed, goes to
+        ``otherwise``.
+        """
+        store = table.scalars
+        clock = store.clock
+        tick = clock.tick
+        kind = table.kind
+        read = table.read
+        refs = store.refs
+        pointer_refs = table.source.pointers.refs
+        bury = store.bury
+        fast = store.fast
+        seals = self._seals
+        missed = self._misses.tick
+        real = kind is float
+
+        def adopt(scalar: Any) -> Any:
+            payload = read(scalar)
+            if (
+                type(payload) is kind
+                and payload
+                and clock.plain
+                and not seals
+                and (not real or low <= payload <= high or low <= -payload <= high)
+            ):
+                entry = Entry(scalar, bury)
+                entry.key = payload
+                if refs.setdefault(payload, entry) is entry:
+                    pointer_entry = pointer_refs.get(payload)
+                    if pointer_entry is not None:
+                        entry.kept = pointer_entry()
+                    if tick() < clock.limit or clock.move():
+                        fast[payload] = scalar
+                        if seals or entry is not refs.get(payload):
+                            store.slow_down()  # sealed, or replaced, meanwhile
+                            store.odd.pop(payload, None)
+                    if not missed() & 255:
+                        self._look_after()
+                    return scalar
+            return otherwise(scalar)
+
+        return adopt
 
     def bypass(self) -> None:
         """Count a call that had nothing to intern."""
@@ -636,8 +694,8 @@ class ScalarRegistry:
                 payload = payload_of(key)
                 expected = getattr(table.pointers.refs.get(key), "kept", None)
                 if expected is None:
-                    expected = bytes_at(table.marshal(payload))
-                found = bytes_at(pointer)
+                    expected = bytes_at(table.marshal(payload), table.ctype)
+                found = bytes_at(pointer, table.ctype)
                 if found != expected:
                     if repair:
                         ctypes.memmove(pointer.value or 0, expected, len(expected))

@@ -117,7 +117,9 @@ class Clock:
         dropped: list[Any] = []
         for store in self.stores():
             if store.fast or store.odd or any(store.older):
-                generations = [{**store.fast, **store.odd}, *store.older]
+                youngest = store.fast.copy()
+                youngest.update(store.odd)
+                generations = [youngest, *store.older]
                 for oldest in generations[self.depth - 1 :]:
                     self.evicted += len(oldest)
                     dropped.append(oldest)
@@ -217,13 +219,14 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
 
     def purge(self) -> None:
         """Remove the keys of what died, where nothing live took its place."""
-        dead, refs = self.dead, self.refs
+        refs, pop = self.refs, self.dead.pop
         try:
             while True:
-                # An interrupt may have come between making an entry and its key.
-                _remove_dead_weakref(refs, getattr(dead.pop(), "key", None))
+                _remove_dead_weakref(refs, pop().key)
         except IndexError:
             pass
+        except AttributeError:
+            self.purge()  # an interrupt came between making an entry and its key
 
     def retain(self, key: Key, obj: _T, fast: bool, fresh: bool) -> None:
         """Make ``key`` young; whoever finds the clock claimed leaves it be."""
