@@ -145,4 +145,5 @@ def bytes_at(pointer: ctypes.c_void_p, ctype: Any = None) -> bytes:
     """Return the bytes that ``pointer`` owns; its table's ``ctype`` tells their number."""
     if pointer.value == ctypes.addressof(pointer) + OFFSET:
         return ctypes.string_at(pointer.value, ctypes.sizeof(ctype))
-    return bytes(buffer_of(pointer) or b"")
+    buffer = buffer_of(pointer)  # which may be false, as a c_int of 0 is
+    return b"" if buffer is None else bytes(buffer)

@@ -62,7 +62,8 @@ class Board:
 
     def forget_some(self, draw):
         """Let go of a few things, so that they can die."""
-        for key in draw.sample(list(self.held), min(8, len(self.held))):
+        keys = list(self.held)
+        for key in draw.sample(keys, min(8, len(keys))):
             self.held.pop(key, None)
 
 

@@ -248,6 +248,24 @@ class TestPointers:
         assert gc.collect() == 0
 
 
+class TestAudit:
+    """What is written through a launch pointer is found, under every value."""
+
+    def test_a_written_buffer_is_found_and_repaired(self, dsl: ModuleType) -> None:
+        """audit names class and value, zero among them, and repair puts the bytes back."""
+        for cls, value in ((dsl.Int32, 0), (dsl.Uint8, 7), (dsl.Float32, 0.0), (dsl.Float16, 1.5)):
+            [pointer] = cls(value).__c_pointers__()
+            assert scalarintern.audit() == []
+            ctypes.memset(pointer.value, 0x55, 1)
+
+            [finding] = scalarintern.audit(repair=True)
+
+            assert (finding.cls, finding.value) == (cls.__name__, value)
+            assert finding.found[0] == 0x55
+            assert len(finding.expected) == len(finding.found) == max(1, cls.width // 8)
+            assert scalarintern.audit() == []
+
+
 class TestUndoing:
     """Contract 14."""
 
