@@ -2,21 +2,17 @@
 
 Importing this applies the adapter to nvidia-cutlass-dsl: at once if the DSL is
 loaded, else as soon as it is. ``SCALARINTERN=0`` in the environment keeps it off.
+
+The adapter, and what is defined there, is loaded when it is first needed: by the
+import of the DSL, or by the first use of a name.
 """
 
 from __future__ import annotations
 
 import os as _os
-from typing import Any as _Any
+import sys as _sys
 
-from .dsl_adapter import (
-    Installation,
-    install,
-    intern,
-    is_installed,
-    registry as _registry,
-    uninstall,
-)
+from . import import_hook as _import_hook
 from .errors import (
     ConfigurationError,
     EncoderError,
@@ -27,7 +23,6 @@ from .errors import (
     UnknownLayoutWarning,
     UnsupportedValueError,
 )
-from .registry import ClassStats, Finding, RegistryStats, ScalarRegistry
 
 __all__ = [
     "ClassStats",
@@ -53,32 +48,64 @@ __all__ = [
     "uninstall",
 ]
 
-stats = _registry.stats
-audit = _registry.audit
-clear = _registry.clear
-configure = _registry.configure
+TYPE_CHECKING = False  # as typing's, which takes longer to import than all of this
+if TYPE_CHECKING:
+    from .dsl_adapter import (
+        Installation,
+        audit,
+        clear,
+        configure,
+        install,
+        intern,
+        is_installed,
+        stats,
+        uninstall,
+    )
+    from .registry import ClassStats, Finding, RegistryStats, ScalarRegistry
+
+    __version__: str
+
+else:
+    #: What `import scalarintern` gives without importing it by name.
+    _SUBMODULES = {"buffers", "dsl_adapter", "figures", "launch", "launchers", "ledger"}
+    _SUBMODULES |= {"registry", "store", "tracing"}
+    _OF_REGISTRY = {"ClassStats", "Finding", "RegistryStats", "ScalarRegistry"}
+
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("scalarintern")
+        if name not in _SUBMODULES and name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        if name in _SUBMODULES:
+            return import_module(f"{__name__}.{name}")
+        home = "registry" if name in _OF_REGISTRY else "dsl_adapter"
+        value = getattr(import_module(f"{__name__}.{home}"), name)
+        return globals().setdefault(name, value)
 
 
-def __getattr__(name: str) -> _Any:
-    if name == "__version__":
-        from importlib.metadata import version
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
-        return version("scalarintern")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def _dsl_import_begins() -> None:
+    from .dsl_adapter import dsl_import_begins
+
+    dsl_import_begins()
 
 
 def _apply_when_loaded() -> None:
     if _os.environ.get("SCALARINTERN", "1") == "0":
         return
-    install()
-    audit_every = _os.environ.get("SCALARINTERN_AUDIT", "0")
-    if audit_every not in ("", "0"):
-        import atexit
+    _import_hook.arm(_dsl_import_begins)
+    # Armed first: a DSL that another thread begins to import now is seen by one or the other.
+    if "cutlass" in _sys.modules or f"{__name__}.dsl_adapter" in _sys.modules:
+        from .dsl_adapter import install
 
-        # A number says how many misses lie between two audits; 1 and words mean yes.
-        number = int(audit_every) if audit_every.isdecimal() else 1
-        _registry.audit_every = number if number > 1 else 10_000
-        atexit.register(_registry.audit_and_warn)
+        install()
 
 
 _apply_when_loaded()

@@ -7,6 +7,7 @@ method marshals, and the pointer that it returns is the one that is shared.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib
 import os
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from . import launch
+from . import import_hook, launch
 from .errors import NotAScalarClassError, NotInstalledError, UnknownLayoutError, UnknownLayoutWarning
 from .ledger import Ledger
 from .registry import ScalarRegistry, ScalarTable, buffer_of, own
@@ -32,11 +33,16 @@ if TYPE_CHECKING:
 __all__ = [
     "TYPING_MODULE",
     "Installation",
+    "audit",
+    "clear",
+    "configure",
+    "dsl_import_begins",
     "install",
     "intern",
     "is_installed",
     "pointer_table",
     "registry",
+    "stats",
     "uninstall",
 ]
 
@@ -46,6 +52,10 @@ ISSUES: Final = "https://github.com/scalarintern/scalarintern/issues"
 
 #: The one registry of the process.
 registry: Final = ScalarRegistry()
+stats: Final = registry.stats
+audit: Final = registry.audit
+clear: Final = registry.clear
+configure: Final = registry.configure
 
 
 @attrs.frozen
@@ -599,7 +609,9 @@ _lock = threading.RLock()
 _adapters: list[_Adapter] = []
 _warned: set[str] = set()
 #: The arguments of the install() in force; None while uninstalled.
-_request: tuple[bool | None] | None = None
+_request: tuple[bool | None] | None = (None,) if import_hook.armed() else None
+#: Whether the classes are waited for.
+_hooked = False
 
 
 def _current() -> _Adapter | None:
@@ -624,6 +636,18 @@ def _renew_after_fork() -> None:
 os.register_at_fork(after_in_child=_renew_after_fork)
 
 
+def _audit_as_asked() -> None:
+    audit_every = os.environ.get("SCALARINTERN_AUDIT", "0")
+    if audit_every not in ("", "0"):
+        # A number says how many misses lie between two audits; 1 and words mean yes.
+        number = int(audit_every) if audit_every.isdecimal() else 1
+        registry.audit_every = number if number > 1 else 10_000
+        atexit.register(registry.audit_and_warn)
+
+
+_audit_as_asked()
+
+
 def install(*, launch: bool | None = None) -> Installation:
     """Apply the adapter to the DSL, now or once it is imported; idempotent.
 
@@ -640,9 +664,11 @@ def install(*, launch: bool | None = None) -> Installation:
     global _request
     with _lock:
         _request = (launch,)
+        import_hook.arm(dsl_import_begins)
+    if "cutlass" in sys.modules:  # half imported, it may be
+        dsl_import_begins()
     typing = _loaded_typing()  # may wait for another thread's import: unlocked
     if typing is None:
-        _await_import()
         return Installation(installed=False, reason="the DSL is not imported yet")
     with _lock:
         adapter = _current()
@@ -651,38 +677,24 @@ def install(*, launch: bool | None = None) -> Installation:
         return adapter.record if launch is None else adapter.set_launch(launch)
 
 
-class _Trigger:
-    """Registers the import hook when somebody starts to import the DSL.
+def dsl_import_begins() -> None:
+    """Have the adapter applied when the DSL's classes are there; may be called again."""
+    global _hooked
+    if _hooked or TYPING_MODULE in sys.modules:
+        return
+    # It takes long to import (newer releases load asyncio): only who uses the DSL pays.
+    from wrapt import register_post_import_hook
 
-    wrapt has the hooks, and takes longer to import than all else here together
-    (its newer releases load asyncio): only those who use the DSL pay for it.
-    """
-
-    def __init__(self) -> None:
-        self.armed = False
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name == "cutlass" and self.armed:
-            self.armed = False
-            from wrapt import register_post_import_hook
-
-            register_post_import_hook(_imported, TYPING_MODULE)
-            launch.watch()
-
-
-_trigger: Final = _Trigger()
-
-
-def _await_import() -> None:
-    with _lock:
-        if _trigger not in sys.meta_path:
-            sys.meta_path.insert(0, _trigger)  # type: ignore[arg-type]
-            _trigger.armed = True
-    if "cutlass" in sys.modules:  # half imported
-        _trigger.find_spec("cutlass")
+    _hooked = True
+    register_post_import_hook(_imported, TYPING_MODULE)
+    launch.watch()
 
 
 def _imported(typing: Any) -> None:
+    global _hooked
+    _hooked = False
+    # wrapt may find it half imported by another thread: this waits for that to end.
+    importlib.import_module(typing.__name__)
     with _lock:
         if _request is not None and _current() is None:
             try:
@@ -729,6 +741,7 @@ def uninstall() -> list[str]:
     global _request
     with _lock:
         _request = None
+        import_hook.disarm()
         left: list[str] = []
         while _adapters:
             left += _adapters.pop().undo()
