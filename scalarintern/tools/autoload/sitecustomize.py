@@ -44,9 +44,16 @@ def _apply(package: str) -> None:
         except BaseException:
             del sys.modules["scalarintern"]
             raise
-    from scalarintern.tools import watching
+    try:
+        from scalarintern.tools import watching
 
-    watching.start_from_environment()
+        watching.start_from_environment()
+    except BaseException:
+        # What fails now would fail again, aloud, when the program imports the DSL.
+        from scalarintern import import_hook
+
+        import_hook.disarm()
+        raise
 
 
 _folder = __file__.rsplit(os.sep, 1)[0]
