@@ -719,5 +719,3 @@ def _checked_retain(retain: object) -> int:
     if isinstance(retain, bool) or not isinstance(retain, int) or retain < 0:
         raise ConfigurationError(f"retain is {retain!r}; pass an int of 0 or more")
     return retain
-
-

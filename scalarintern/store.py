@@ -50,9 +50,11 @@ class Tally:
         self.tick = ticks.__next__
 
     def reset(self) -> None:
+        """Count from zero again."""
         self._base += self.value()
 
     def value(self) -> int:
+        """Return how often :attr:`tick` was called since the last reset."""
         # Looking ticks too; what looking added is taken off again.
         return self.tick() - next(self._looks) - self._base
 
@@ -184,9 +186,7 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
         entry = self.refs.get(key)
         return None if entry is None else entry()
 
-    def settle(
-        self, key: Key, fresh: _T, intact: Callable[[_T, Key], bool] | None = None
-    ) -> _T:
+    def settle(self, key: Key, fresh: _T, intact: Callable[[_T, Key], bool] | None = None) -> _T:
         """Return the one object of ``key``, which is ``fresh`` if there was none.
 
         An object that is not ``intact`` any more is replaced.
@@ -288,6 +288,7 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
         return dropped
 
     def retained(self) -> int:
+        """Return the number of objects in the retained tier."""
         return len(self.fast) + len(self.odd) + sum(map(len, self.older))
 
     def live(self) -> list[tuple[Key, _T]]:

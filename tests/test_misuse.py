@@ -8,7 +8,6 @@ import threading
 import warnings
 
 import pytest
-from scalarintern.registry import ScalarRegistry
 
 import scalarintern
 from scalarintern import (
@@ -19,6 +18,7 @@ from scalarintern import (
     ScalarInternError,
     UnsupportedValueError,
 )
+from scalarintern.registry import ScalarRegistry
 
 
 class Whole:
