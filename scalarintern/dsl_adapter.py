@@ -110,7 +110,7 @@ def _owning(pointer: ctypes.c_void_p) -> ctypes.c_void_p:
     ``_objects`` hold the intermediate pointer, whose ``_objects`` are the same
     dict (CPython issue bpo-12836). Later ones own their buffer already.
     """
-    held = pointer._objects
+    held: Any = pointer._objects
     if held:
         for buffer in held.values():
             if ctypes.addressof(buffer) == pointer.value:
@@ -132,7 +132,7 @@ def _clone(scalar: Any) -> Any:
 
 def _holding(cls: type, payload: Any) -> Any:
     """A scalar nobody else can write to, made past the constructor."""
-    scalar = object.__new__(cls)
+    scalar: Any = object.__new__(cls)
     scalar.value = payload
     return scalar
 
@@ -316,7 +316,7 @@ class _Adapter:
         name = f"{cls.__qualname__}.__c_pointers__"
         original = cls.__dict__.get("__c_pointers__")
         meta = type(cls)
-        kind = int if issubclass(meta, typing.IntegerMeta) else None
+        kind: type | None = int if issubclass(meta, typing.IntegerMeta) else None
         kind = float if issubclass(meta, typing.FloatMeta) else kind
         marshal = None
         if original is not None:
@@ -352,7 +352,7 @@ class _Adapter:
         if not getattr(cls, "_is_abstract", False) and _is_of_module(cls, typing):
             self.fast[cls] = table.fast_scalars
             self.zeros[cls] = table.zero_scalars
-            init = cls.__init__
+            init = cls.__init__  # type: ignore[misc]
             if kind is not None and _is_of(init, typing):
                 otherwise = partial(self._canonical, cls)
                 maker = registry.scalar_maker(table, otherwise, *_quiet_range(cls))
@@ -368,13 +368,14 @@ class _Adapter:
         zeros = table.zero_pointers
         adapter = self
 
+        make: Callable[[Any], ctypes.c_void_p]
         if table.ctype is None:
             make = partial(registry.launch_pointer, table)
         else:
             make = registry.pointer_maker(table, *_quiet_range(table.cls))
 
         def miss(scalar: Any) -> list[Any]:
-            payload = getattr(scalar, "value", None)
+            payload: Any = getattr(scalar, "value", None)
             if not adapter.active:
                 return original(scalar)  # type: ignore[no-any-return]
             if type(payload) not in (int, float, bool):
@@ -676,7 +677,7 @@ _trigger: Final = _Trigger()
 def _await_import() -> None:
     with _lock:
         if _trigger not in sys.meta_path:
-            sys.meta_path.insert(0, _trigger)  # type: ignore[arg-type]
+            sys.meta_path.insert(0, _trigger)
             _trigger.armed = True
     if "cutlass" in sys.modules:  # half imported
         _trigger.find_spec("cutlass")
@@ -709,9 +710,7 @@ def _install_on(typing: Any, launch: bool | None) -> Installation:
                 UnknownLayoutWarning,
                 stacklevel=3,
             )
-        return Installation(
-            installed=False, release=release, location=location, reason=str(error)
-        )
+        return Installation(installed=False, release=release, location=location, reason=str(error))
     _adapters.append(adapter)
     return record
 
@@ -757,7 +756,6 @@ def intern(cls: Any, value: Any, /) -> Any:
     if not isinstance(cls, adapter.typing.NumericMeta):
         raise NotAScalarClassError(f"{cls!r} is no numeric class of the DSL")
     return cls.intern(value)
-
 
 
 def pointer_table(cls: type) -> ScalarTable | None:

@@ -7,7 +7,7 @@ import threading
 import weakref
 
 # The compare-and-delete that weakref.WeakValueDictionary itself is built on.
-from _weakref import _remove_dead_weakref
+from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .buffers import Key
@@ -169,7 +169,7 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
-        self.refs: dict[Key, Any] = self.data  # type: ignore[assignment]
+        self.refs: dict[Key, Any] = self.data  # type: ignore[attr-defined]
         self.clock = clock
         self.fast: dict[Any, _T] = {}
         self.zeros: dict[float, _T] = {}
