@@ -14,8 +14,10 @@ from .dsl_adapter import (
     install,
     intern,
     is_installed,
-    registry as _registry,
     uninstall,
+)
+from .dsl_adapter import (
+    registry as _registry,
 )
 from .errors import (
     ConfigurationError,

@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from . import launch
-from .errors import NotAScalarClassError, NotInstalledError, UnknownLayoutError, UnknownLayoutWarning
+from .errors import (
+    NotAScalarClassError,
+    NotInstalledError,
+    UnknownLayoutError,
+    UnknownLayoutWarning,
+)
 from .ledger import Ledger
 from .registry import ScalarRegistry, ScalarTable, buffer_of, own
 from .tracing import Tracing
@@ -527,20 +532,27 @@ def _make_marshal(cls: type, original: Any) -> Callable[[Any], ctypes.c_void_p]:
 _CTYPES: Final[dict[type, tuple[Any, ...]]] = {
     int: tuple(
         getattr(ctypes, name)
-        for name in ("c_bool", "c_int8", "c_uint8", "c_int16", "c_uint16")
-        + ("c_int32", "c_uint32", "c_int64", "c_uint64")
+        for name in (
+            *("c_bool", "c_int8", "c_uint8", "c_int16", "c_uint16"),
+            *("c_int32", "c_uint32", "c_int64", "c_uint64"),
+        )
     ),
     float: (ctypes.c_double, ctypes.c_float),
 }
 _PROOFS: Final[dict[type, tuple[Any, ...]]] = {
-    int: (0, 1, 2, -1, *(sign << bit for bit in range(1, 66) for sign in (1, -1)))
-    + tuple((1 << bit) - 1 for bit in range(2, 66)),
+    int: (
+        *(0, 1, 2, -1),
+        *(sign << bit for bit in range(1, 66) for sign in (1, -1)),
+        *((1 << bit) - 1 for bit in range(2, 66)),
+    ),
     float: tuple(
         sign * value
         for sign in (1.0, -1.0)
-        for value in (0.1, 1.0, 1.0 + 2**-24, 1.0 + 3 * 2**-24, 1.0 + 2**-24 + 2**-52)
-        + (1 / 3, 65504.0, 3.4028234663852886e38, 2.0**-126, 2.0**-149, 3 * 2.0**-150)
-        + (2.0**-24, 5.3e-39, 1.0 - 2**-25, 16777217.0, float("inf"))
+        for value in (
+            *(0.1, 1.0, 1.0 + 2**-24, 1.0 + 3 * 2**-24, 1.0 + 2**-24 + 2**-52),
+            *(1 / 3, 65504.0, 3.4028234663852886e38, 2.0**-126, 2.0**-149, 3 * 2.0**-150),
+            *(2.0**-24, 5.3e-39, 1.0 - 2**-25, 16777217.0, float("inf")),
+        )
     ),
 }
 
@@ -587,7 +599,7 @@ def _numeric_classes(typing: Any) -> Iterator[type]:
 def _release(typing: Any) -> tuple[str, str]:
     """The release and the folder of the DSL that ``typing`` belongs to."""
     package = sys.modules.get("cutlass")
-    location = os.path.dirname(os.path.dirname(typing.__file__ or ""))
+    location = os.path.dirname(os.path.dirname(typing.__file__ or ""))  # noqa: PTH120
     release = getattr(package, "__version__", None)
     if release is None:
         release = _version_of("nvidia-cutlass-dsl")
