@@ -9,6 +9,9 @@ SOAK_SECONDS ?= 3600
 # Processes that share out the test files; 0 runs them in one, for a debugger.
 WORKERS ?= 2
 
+# Many tests start Pythons: none of them is to compile everything again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DELETE_ON_ERROR:
 .PHONY: repro test test-releases bench soak lint types docs dist clean
 

@@ -52,7 +52,7 @@ def main(releases: list[str]) -> int:
                 *_selection(),
             ],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -78,7 +78,7 @@ def _ready(python: Path) -> bool:
     if subprocess.run(probe, capture_output=True).returncode == 0:
         return True
     for installer in (
-        ["uv", "pip", "install", "--quiet", "--python", str(python)],
+        ["uv", "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)],
         [str(python), "-m", "pip", "install", "--quiet"],
     ):
         try:
