@@ -6,6 +6,11 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.12 python3.13 python3.11 python3.10 python3.14 python3 python; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 SOAK_SECONDS ?= 3600
+# Processes that share out the test files; 0 runs them in one, for a debugger.
+WORKERS ?= 2
+
+# Many tests start Pythons: none of them is to compile everything again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
 .PHONY: repro test test-releases bench soak lint types docs dist clean
@@ -15,7 +20,7 @@ repro: $(VENV)/.cli-ready
 	$(BIN)/scalarintern repro --plot growth-newest.png
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-releases: $(VENV)/.ready
 	$(BIN)/python scripts/test_releases.py

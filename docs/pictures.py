@@ -8,6 +8,7 @@ picture holds no path of the machine that it was made on; nothing else is change
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -39,7 +40,7 @@ def picture(name: str, arguments: list[str]) -> None:
     shown = ran.stdout.replace(f"{STATIC}{os.sep}", "").replace(sys.prefix, ".venv")
     shown = shown.replace(str(STATIC.parents[1]), ".")
     title = " ".join(["scalarintern", *(Path(word).name for word in arguments)])
-    console = Console(width=COLUMNS, record=True, file=open(os.devnull, "w"), legacy_windows=False)
+    console = Console(width=COLUMNS, record=True, file=io.StringIO(), legacy_windows=False)
     console.print(Text.from_ansi(shown.rstrip()))
     svg = console.export_svg(title=title, theme=SVG_EXPORT_THEME)
     # rich refers to a font on the network; a picture of ours loads nothing.

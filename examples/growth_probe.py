@@ -14,6 +14,7 @@ import gc
 import mmap
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 ROUNDS = 6
@@ -44,8 +45,7 @@ if _mallinfo2 is not None:
 
 def reading() -> Reading:
     """Read resident memory, malloc()ed memory and Python's live blocks."""
-    with open("/proc/self/statm", "rb") as statm:
-        rss = int(statm.read().split()[1]) * mmap.PAGESIZE
+    rss = int(Path("/proc/self/statm").read_bytes().split()[1]) * mmap.PAGESIZE
     in_use = float("nan")
     if _mallinfo2 is not None:
         info = _mallinfo2()

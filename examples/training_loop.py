@@ -17,6 +17,7 @@ import gc
 import math
 import mmap
 import time
+from pathlib import Path
 
 import cutlass
 from cutlass import cute
@@ -37,8 +38,7 @@ def train_step(
 
 def rss_mb():
     """Return this process's resident memory in MB."""
-    with open("/proc/self/statm", "rb") as statm:
-        return int(statm.read().split()[1]) * mmap.PAGESIZE / 2**20
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * mmap.PAGESIZE / 2**20
 
 
 def learning_rate_at(step, steps):

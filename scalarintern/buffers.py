@@ -29,7 +29,7 @@ _pack_double: Final = struct.Struct("<d").pack
 _unpack_double: Final = struct.Struct("<d").unpack
 
 
-def key_of(payload: object, kind: type | None = None) -> Key | None:
+def key_of(payload: Any, kind: type | None = None) -> Key | None:
     """Return the bit-exact key of a payload, or None if it is no plain number.
 
     An ``int`` is its own key, and so is a ``float`` in a class of floats where
@@ -39,10 +39,10 @@ def key_of(payload: object, kind: type | None = None) -> Key | None:
     """
     exact = type(payload)
     if exact is int:
-        return hex(payload) if kind is float else payload  # type: ignore[call-overload, no-any-return]
+        return hex(payload) if kind is float else payload
     if exact is float:
         if kind is float and payload and payload == payload:
-            return payload  # type: ignore[return-value]
+            return payload  # type: ignore[no-any-return]
         return _pack_double(payload)
     if exact is bool:
         return b"\x01" if payload else b"\x00"

@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from . import import_hook, launch
-from .errors import NotAScalarClassError, NotInstalledError, UnknownLayoutError, UnknownLayoutWarning
+from .errors import (
+    NotAScalarClassError,
+    NotInstalledError,
+    UnknownLayoutError,
+    UnknownLayoutWarning,
+)
 from .ledger import Ledger
 from .registry import ScalarRegistry, ScalarTable, buffer_of, own
 from .tracing import Tracing
@@ -120,7 +125,7 @@ def _owning(pointer: ctypes.c_void_p) -> ctypes.c_void_p:
     ``_objects`` hold the intermediate pointer, whose ``_objects`` are the same
     dict (CPython issue bpo-12836). Later ones own their buffer already.
     """
-    held = pointer._objects
+    held: Any = pointer._objects
     if held:
         for buffer in held.values():
             if ctypes.addressof(buffer) == pointer.value:
@@ -142,7 +147,7 @@ def _clone(scalar: Any) -> Any:
 
 def _holding(cls: type, payload: Any) -> Any:
     """A scalar nobody else can write to, made past the constructor."""
-    scalar = object.__new__(cls)
+    scalar: Any = object.__new__(cls)
     scalar.value = payload
     return scalar
 
@@ -326,7 +331,7 @@ class _Adapter:
         name = f"{cls.__qualname__}.__c_pointers__"
         original = cls.__dict__.get("__c_pointers__")
         meta = type(cls)
-        kind = int if issubclass(meta, typing.IntegerMeta) else None
+        kind: type | None = int if issubclass(meta, typing.IntegerMeta) else None
         kind = float if issubclass(meta, typing.FloatMeta) else kind
         marshal = None
         if original is not None:
@@ -362,7 +367,7 @@ class _Adapter:
         if not getattr(cls, "_is_abstract", False) and _is_of_module(cls, typing):
             self.fast[cls] = table.fast_scalars
             self.zeros[cls] = table.zero_scalars
-            init = cls.__init__
+            init = cls.__init__  # type: ignore[misc]
             if kind is not None and _is_of(init, typing):
                 otherwise = partial(self._canonical, cls)
                 maker = registry.scalar_maker(table, otherwise, *_quiet_range(cls))
@@ -378,13 +383,14 @@ class _Adapter:
         zeros = table.zero_pointers
         adapter = self
 
+        make: Callable[[Any], ctypes.c_void_p]
         if table.ctype is None:
             make = partial(registry.launch_pointer, table)
         else:
             make = registry.pointer_maker(table, *_quiet_range(table.cls))
 
         def miss(scalar: Any) -> list[Any]:
-            payload = getattr(scalar, "value", None)
+            payload: Any = getattr(scalar, "value", None)
             if not adapter.active:
                 return original(scalar)  # type: ignore[no-any-return]
             if type(payload) not in (int, float, bool):
@@ -536,20 +542,27 @@ def _make_marshal(cls: type, original: Any) -> Callable[[Any], ctypes.c_void_p]:
 _CTYPES: Final[dict[type, tuple[Any, ...]]] = {
     int: tuple(
         getattr(ctypes, name)
-        for name in ("c_bool", "c_int8", "c_uint8", "c_int16", "c_uint16")
-        + ("c_int32", "c_uint32", "c_int64", "c_uint64")
+        for name in (
+            *("c_bool", "c_int8", "c_uint8", "c_int16", "c_uint16"),
+            *("c_int32", "c_uint32", "c_int64", "c_uint64"),
+        )
     ),
     float: (ctypes.c_double, ctypes.c_float),
 }
 _PROOFS: Final[dict[type, tuple[Any, ...]]] = {
-    int: (0, 1, 2, -1, *(sign << bit for bit in range(1, 66) for sign in (1, -1)))
-    + tuple((1 << bit) - 1 for bit in range(2, 66)),
+    int: (
+        *(0, 1, 2, -1),
+        *(sign << bit for bit in range(1, 66) for sign in (1, -1)),
+        *((1 << bit) - 1 for bit in range(2, 66)),
+    ),
     float: tuple(
         sign * value
         for sign in (1.0, -1.0)
-        for value in (0.1, 1.0, 1.0 + 2**-24, 1.0 + 3 * 2**-24, 1.0 + 2**-24 + 2**-52)
-        + (1 / 3, 65504.0, 3.4028234663852886e38, 2.0**-126, 2.0**-149, 3 * 2.0**-150)
-        + (2.0**-24, 5.3e-39, 1.0 - 2**-25, 16777217.0, float("inf"))
+        for value in (
+            *(0.1, 1.0, 1.0 + 2**-24, 1.0 + 3 * 2**-24, 1.0 + 2**-24 + 2**-52),
+            *(1 / 3, 65504.0, 3.4028234663852886e38, 2.0**-126, 2.0**-149, 3 * 2.0**-150),
+            *(2.0**-24, 5.3e-39, 1.0 - 2**-25, 16777217.0, float("inf")),
+        )
     ),
 }
 
@@ -596,7 +609,7 @@ def _numeric_classes(typing: Any) -> Iterator[type]:
 def _release(typing: Any) -> tuple[str, str]:
     """The release and the folder of the DSL that ``typing`` belongs to."""
     package = sys.modules.get("cutlass")
-    location = os.path.dirname(os.path.dirname(typing.__file__ or ""))
+    location = os.path.dirname(os.path.dirname(typing.__file__ or ""))  # noqa: PTH120
     release = getattr(package, "__version__", None)
     if release is None:
         release = _version_of("nvidia-cutlass-dsl")
@@ -721,9 +734,7 @@ def _install_on(typing: Any, launch: bool | None) -> Installation:
                 UnknownLayoutWarning,
                 stacklevel=3,
             )
-        return Installation(
-            installed=False, release=release, location=location, reason=str(error)
-        )
+        return Installation(installed=False, release=release, location=location, reason=str(error))
     _adapters.append(adapter)
     return record
 
@@ -770,7 +781,6 @@ def intern(cls: Any, value: Any, /) -> Any:
     if not isinstance(cls, adapter.typing.NumericMeta):
         raise NotAScalarClassError(f"{cls!r} is no numeric class of the DSL")
     return cls.intern(value)
-
 
 
 def pointer_table(cls: type) -> ScalarTable | None:

@@ -381,7 +381,7 @@ class ScalarRegistry:
             self._bypassed.tick()
             return scalar
         store = table.scalars
-        shared = store.settle(key, scalar, table.intact)
+        shared: _T = store.settle(key, scalar, table.intact)
         fresh = shared is scalar
         if fresh:
             # Either this sees the pointer, or who makes it sees the entry.
@@ -454,8 +454,8 @@ class ScalarRegistry:
         store = table.pointers
         clock = store.clock
         tick = clock.tick
-        kind = table.kind
-        place: Any = table.ctype.from_address  # type: ignore[union-attr]
+        kind: Any = table.kind
+        place: Any = table.ctype.from_address
         refs = store.refs
         scalar_refs = table.scalars.refs
         sharers = table.sharers
@@ -509,7 +509,7 @@ class ScalarRegistry:
         store = table.scalars
         clock = store.clock
         tick = clock.tick
-        kind = table.kind
+        kind: Any = table.kind
         read = table.read
         refs = store.refs
         pointer_refs = table.source.pointers.refs
@@ -719,5 +719,3 @@ def _checked_retain(retain: object) -> int:
     if isinstance(retain, bool) or not isinstance(retain, int) or retain < 0:
         raise ConfigurationError(f"retain is {retain!r}; pass an int of 0 or more")
     return retain
-
-

@@ -7,7 +7,7 @@ import threading
 import weakref
 
 # The compare-and-delete that weakref.WeakValueDictionary itself is built on.
-from _weakref import _remove_dead_weakref
+from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .buffers import Key
@@ -50,9 +50,11 @@ class Tally:
         self.tick = ticks.__next__
 
     def reset(self) -> None:
+        """Count from zero again."""
         self._base += self.value()
 
     def value(self) -> int:
+        """Return how often :attr:`tick` was called since the last reset."""
         # Looking ticks too; what looking added is taken off again.
         return self.tick() - next(self._looks) - self._base
 
@@ -167,7 +169,7 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
-        self.refs: dict[Key, Any] = self.data  # type: ignore[assignment]
+        self.refs: dict[Key, Any] = self.data  # type: ignore[attr-defined]
         self.clock = clock
         self.fast: dict[Any, _T] = {}
         self.zeros: dict[float, _T] = {}
@@ -184,9 +186,7 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
         entry = self.refs.get(key)
         return None if entry is None else entry()
 
-    def settle(
-        self, key: Key, fresh: _T, intact: Callable[[_T, Key], bool] | None = None
-    ) -> _T:
+    def settle(self, key: Key, fresh: _T, intact: Callable[[_T, Key], bool] | None = None) -> _T:
         """Return the one object of ``key``, which is ``fresh`` if there was none.
 
         An object that is not ``intact`` any more is replaced.
@@ -288,6 +288,7 @@ class Store(weakref.WeakValueDictionary[Key, _T]):
         return dropped
 
     def retained(self) -> int:
+        """Return the number of objects in the retained tier."""
         return len(self.fast) + len(self.odd) + sum(map(len, self.older))
 
     def live(self) -> list[tuple[Key, _T]]:

@@ -294,8 +294,16 @@ class _Mallinfo2(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_size_t)
         for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
-            "fordblks", "keepcost",
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
         )
     )
 
@@ -393,9 +401,7 @@ def _cycles(garbage: list[Any]) -> tuple[Cycle, ...]:
     """Have pympler split the garbage into cycles, and count those alike."""
     known = [thing for thing in garbage[:_GRAPH_LIMIT] if _hashable(type(thing))]
     graph = refgraph.ReferenceGraph(known, reduce=True)
-    alike = Counter(
-        tuple(sorted(node.type for node in part.metadata)) for part in graph.split()
-    )
+    alike = Counter(tuple(sorted(node.type for node in part.metadata)) for part in graph.split())
     return tuple(Cycle(types, count) for types, count in alike.most_common())
 
 

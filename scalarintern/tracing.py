@@ -114,7 +114,7 @@ def _scrub(registry: ScalarRegistry) -> None:
     """Take off what PyIR left on canonical scalars: values and epochs of a closed trace."""
     for table in registry.tables():
         for _, scalar in table.scalars.live():
-            held = getattr(scalar, "__dict__", ())
+            held: Any = getattr(scalar, "__dict__", ())
             if len(held) > 1:
                 for name in list(held):
                     if name.startswith(("_pyir_", "_mutable_ref")):

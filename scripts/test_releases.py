@@ -16,11 +16,12 @@ os.environ.setdefault("SCALARINTERN", "1")
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scalarintern.tools.releases import environment_python  # noqa: E402
 from scalarintern.tools import ToolError  # noqa: E402
+from scalarintern.tools.releases import environment_python  # noqa: E402
 
 RELEASES = ("4.2.0", "4.3.5", "4.4.2", "4.5.3", "4.6.1", "4.6.2", "4.7.1", "4.8.1")
-TEST_PACKAGES = ["pytest", "pympler", "hypothesis", "psutil", "numpy"]
+TEST_PACKAGES = ["pytest", "pytest-xdist", "pympler", "hypothesis", "psutil", "numpy"]
+WORKERS = ("-n", os.environ.get("WORKERS", "2"), "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 def main(releases: list[str]) -> int:
@@ -40,9 +41,18 @@ def main(releases: list[str]) -> int:
             continue
         print(f"== nvidia-cutlass-dsl {release}", flush=True)
         done = subprocess.run(
-            [str(python), "-m", "pytest", "-q", "-p", "pytest_scalarintern", *_selection()],
+            [
+                str(python),
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "pytest_scalarintern",
+                *WORKERS,
+                *_selection(),
+            ],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -64,11 +74,11 @@ def _selection() -> list[str]:
 
 
 def _ready(python: Path) -> bool:
-    probe = [str(python), "-c", "import pytest, pympler, hypothesis, psutil, numpy"]
+    probe = [str(python), "-c", "import pytest, xdist, pympler, hypothesis, psutil, numpy"]
     if subprocess.run(probe, capture_output=True).returncode == 0:
         return True
     for installer in (
-        ["uv", "pip", "install", "--quiet", "--python", str(python)],
+        ["uv", "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)],
         [str(python), "-m", "pip", "install", "--quiet"],
     ):
         try:

@@ -39,8 +39,13 @@ def environment(**changes: str) -> dict[str, str]:
 def python(*arguments: str, cwd: Path | None = None, stdin: str = "", **changes: str):
     """Run Python with these arguments and return what it said and how it ended."""
     return subprocess.run(
-        [sys.executable, *arguments], env=environment(**changes), cwd=cwd, input=stdin,
-        capture_output=True, text=True, timeout=300,
+        [sys.executable, *arguments],
+        env=environment(**changes),
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
 

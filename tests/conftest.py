@@ -64,7 +64,12 @@ def run_program() -> Callable[..., subprocess.CompletedProcess[str]]:
     """
 
     def run(
-        text: str, *, stock: bool = False, options: tuple[str, ...] = (), check: bool = True, **env: Any
+        text: str,
+        *,
+        stock: bool = False,
+        options: tuple[str, ...] = (),
+        check: bool = True,
+        **env: Any,
     ) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **{name: str(value) for name, value in env.items()}}
         environment["SCALARINTERN"] = "0" if stock else env.get("SCALARINTERN", "1")

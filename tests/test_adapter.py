@@ -9,7 +9,6 @@ import math
 import pickle
 import struct
 import subprocess
-import sys
 import warnings
 import weakref
 from collections.abc import Callable
@@ -133,9 +132,7 @@ class TestWarnings:
                 with warnings.catch_warnings(record=True) as seen:
                     warnings.simplefilter("always")
                     make(value)
-                caught.append(
-                    [(w.category, str(w.message), w.filename) for w in seen]
-                )
+                caught.append([(w.category, str(w.message), w.filename) for w in seen])
             assert caught == [caught[0]] * 4
 
     def test_the_line_is_the_callers(self, run_program: Run, release: str) -> None:
@@ -232,9 +229,7 @@ class TestPointers:
 
         assert scalar.__c_pointers__()[0].value == address
 
-    def test_nothing_is_left_for_the_collector(
-        self, dsl: ModuleType, collector_off: None
-    ) -> None:
+    def test_nothing_is_left_for_the_collector(self, dsl: ModuleType, collector_off: None) -> None:
         """A hit or a miss of any class leaves no cycle, on any release."""
         classes = [dsl.Boolean, dsl.Int8, dsl.Int32, dsl.Uint64, dsl.Float16, dsl.Float32]
         classes += [dsl.TFloat32, dsl.Float64]

@@ -14,10 +14,10 @@ import warnings
 
 import pytest
 from pympler import asizeof
-from scalarintern.registry import ScalarRegistry
 
 import scalarintern
 from scalarintern import dsl_adapter
+from scalarintern.registry import ScalarRegistry
 
 slow = pytest.mark.skipif(
     os.environ.get("SCALARINTERN_SLOW", "0") in ("", "0"), reason="set SCALARINTERN_SLOW=1"

@@ -27,8 +27,16 @@ def test_table_suite_and_chart(tmp_path):
     import pyperf
 
     done = command(
-        "bench", "--processes", "1", "--rounds", "2", "--output", "speed.json", "--plot",
-        "speed.svg", cwd=tmp_path,
+        "bench",
+        "--processes",
+        "1",
+        "--rounds",
+        "2",
+        "--output",
+        "speed.json",
+        "--plot",
+        "speed.svg",
+        cwd=tmp_path,
     )
 
     assert done.returncode == 0, done.stderr

@@ -82,7 +82,9 @@ def test_differences_are_found():
         ({"installed": False, "reason": "strange"}, "upgrade scalarintern"),
         (
             {
-                "installed": True, "patched": ["a"], "applied_by_import": True,
+                "installed": True,
+                "patched": ["a"],
+                "applied_by_import": True,
                 "left_alone": {"Int8.__c_pointers__": "replaced by someone, or its own"},
             },
             "import scalarintern before",

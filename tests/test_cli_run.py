@@ -85,7 +85,8 @@ def test_every_way_to_name_a_program(tmp_path, arguments):
 def test_signals_go_to_the_program(tmp_path, number):
     """A signal sent to the command arrives in the program, which is that very process."""
     path = _write(
-        tmp_path, "wait.py",
+        tmp_path,
+        "wait.py",
         """\
         import os, signal, sys, time
         def on(number, frame):
@@ -98,8 +99,10 @@ def test_signals_go_to_the_program(tmp_path, number):
         """,
     )
     process = subprocess.Popen(
-        [sys.executable, "-m", "scalarintern", "run", str(path)], env=environment(),
-        stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "scalarintern", "run", str(path)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert int(process.stdout.readline()) == process.pid
@@ -129,7 +132,8 @@ APPLIED = "import scalarintern, cutlass; print(scalarintern.is_installed())"
 def test_the_program_and_its_children_have_the_adapter(tmp_path):
     """The program, a subprocess, a spawned and a forked worker: the adapter is on in each."""
     path = _write(
-        tmp_path, "parent.py",
+        tmp_path,
+        "parent.py",
         """\
         import multiprocessing, subprocess, sys
 
@@ -221,7 +225,8 @@ def test_a_child_without_the_dependencies_runs_as_ever(tmp_path):
 def test_the_main_process_says_why_it_is_not_applied(tmp_path):
     """Where it cannot be applied in the program itself, one line says why, and it runs."""
     _write(
-        tmp_path, "site/sitecustomize.py",
+        tmp_path,
+        "site/sitecustomize.py",
         "import os, sys\n"
         "if 'SCALARINTERN_RUN' in os.environ: sys.modules.update(attr=None, attrs=None)\n",
     )
@@ -256,9 +261,7 @@ def test_watching_into_a_file(tmp_path):
         "subprocess.run([sys.executable, '-c', 'pass'])"
     )
 
-    done = command(
-        "run", "--watch", "0.1", "--watch-file", "w.jsonl", "-c", code, cwd=tmp_path
-    )
+    done = command("run", "--watch", "0.1", "--watch-file", "w.jsonl", "-c", code, cwd=tmp_path)
 
     assert done.stderr == ""
     lines = [json.loads(line) for line in (tmp_path / "w.jsonl").read_text().splitlines()]

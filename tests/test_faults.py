@@ -19,11 +19,11 @@ import weakref
 from pathlib import Path
 
 import pytest
-from scalarintern.registry import ScalarRegistry
 
 import scalarintern
 from scalarintern import dsl_adapter
 from scalarintern import registry as registry_module
+from scalarintern.registry import ScalarRegistry
 
 FACTOR = float(os.environ.get("SCALARINTERN_HAMMER", "1"))
 

@@ -303,10 +303,7 @@ class TestBeforeTheDSL:
     ) -> None:
         """What is loaded for the DSL may be half imported by another thread, which imports on."""
         (tmp_path / "slow.py").write_text(
-            "import threading, time\n"
-            "started.set()\n"
-            "time.sleep(0.5)\n"
-            "import breaks\n"
+            "import threading, time\nstarted.set()\ntime.sleep(0.5)\nimport breaks\n"
         )
         said = stand_in(
             """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from parity import faults
+from parity import faults, probe
 from parity.compare import Difference, differences, finish, run_child
 
 SLOW = bool(os.environ.get("SCALARINTERN_SLOW"))
@@ -97,6 +98,17 @@ class TestTheSuiteCanFail:
 
         assert {one.cls for one in found} <= {"Int32", "Float32", "SubInt32", "SubFloat32"}
         assert {"Int32", "Float32"} <= {one.cls for one in found if one.section == "written"}
+
+    def test_a_pointer_that_keeps_nothing_alive_is_seen(self, dsl: ModuleType) -> None:
+        """An address counts only inside a buffer that the pointer holds, or in the pointer."""
+        [pointer] = dsl.Int32(77).__c_pointers__()
+        kept = dsl.Int32.intern(77)
+
+        assert probe.owned_size(pointer, dsl.Int32) == 4
+        for address in (pointer.value, ctypes.addressof(kept_bytes := ctypes.c_int32(77))):
+            with pytest.raises(AssertionError, match="nothing keeps"):
+                probe.owned_size(ctypes.c_void_p(address), dsl.Int32)
+        assert (kept.value, kept_bytes.value) == (77, 77)
 
 
 def _marshals(cls: type) -> bool:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from cli_support import ROOT, environment, needs_dsl
 
 pytest.importorskip("pympler")
 pytest_plugins = ["pytester"]
+#: Hypothesis's plugin imports all of it, a second in each process.
+LIGHT = ("-p", "no:hypothesispytest")
 
 
 @pytest.fixture
 def run(pytester, monkeypatch):
     """Run pytest on a test file, with the plugin, in a fresh process."""
-    for name in ("PYTHONPATH",):
-        monkeypatch.setenv(name, environment()[name])
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", raising=False)
     assert ROOT.is_dir()
 
     def run_pytest(source, *arguments):
         pytester.makepyfile(source)
-        # Named by hand where the package is not installed; its entry point names it elsewhere.
-        return pytester.runpytest_subprocess("-p", "pytest_scalarintern", *arguments)
+        # Where the package is installed its entry point loads the plugin, too: the same, once.
+        return pytester.runpytest_subprocess(*LIGHT, "-p", "pytest_scalarintern", *arguments)
 
     return run_pytest
 
@@ -219,3 +222,20 @@ def test_help_and_markers(run):
     """``--help`` has the option and ``--markers`` the marker with its arguments."""
     run("", "--help").stdout.fnmatch_lines(["*--scalarintern-stats*"])
     run("", "--markers").stdout.fnmatch_lines(["@pytest.mark.no_growth(rounds=100, warmup=10*"])
+
+
+@pytest.mark.parametrize("arguments", [(), ("-p", "pytest_scalarintern")])
+def test_an_installed_plugin_may_be_named_as_well(run, pytester, arguments):
+    """The entry point alone loads the plugin; ``-p`` beside it loads it no second time."""
+    declared = (ROOT / "pyproject.toml").read_text()
+    [entry] = re.findall(r"\[project\.entry-points\.pytest11\]\n(?:#.*\n)*(.*)\n", declared)
+    installed = pytester.path / "declared-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: declared\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text(f"[pytest11]\n{entry.replace(chr(34), '')}\n")
+    pytester.makepyfile("import pytest\n@pytest.mark.no_growth\ndef test_it(): pass")
+
+    result = pytester.runpytest_subprocess(*LIGHT, "--strict-markers", *arguments)
+
+    result.assert_outcomes(passed=1)
+    assert not result.stderr.lines

@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -60,9 +59,7 @@ class TestKeys:
         """Two payloads have one key if, and only if, they are the same type and bits."""
 
         def same(x: Any, y: Any) -> bool:
-            return type(x) is type(y) and (
-                bits(x) == bits(y) if isinstance(x, float) else x == y
-            )
+            return type(x) is type(y) and (bits(x) == bits(y) if isinstance(x, float) else x == y)
 
         key_a, key_b = key_of(a, kind), key_of(b, kind)
 
@@ -122,9 +119,7 @@ class TestIdentity:
 
     def test_classes_and_types_share_nothing(self, registry: ScalarRegistry) -> None:
         """Equal numbers of other classes or types are other scalars."""
-        found = [
-            registry.intern(cls, value) for cls in (Number, Other) for value in (1, 1.0, True)
-        ]
+        found = [registry.intern(cls, value) for cls in (Number, Other) for value in (1, 1.0, True)]
 
         assert len({id(scalar) for scalar in found}) == 6
         assert [type(scalar.value) for scalar in found] == [int, float, bool] * 2

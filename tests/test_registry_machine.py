@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+
 from scalarintern.errors import ConfigurationError, NotAScalarClassError
 from scalarintern.registry import ScalarRegistry
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import attrs
 import hammer
 import pytest
-from scalarintern.registry import ScalarRegistry
 
 import scalarintern
+from scalarintern.registry import ScalarRegistry
 
 #: A multiplier of the number of rounds, for long runs.
 FACTOR = float(os.environ.get("SCALARINTERN_HAMMER", "1"))

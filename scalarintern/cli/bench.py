@@ -35,19 +35,29 @@ def add_parser(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--processes", type=terminal.positive, default=3, metavar="N",
+        "--processes",
+        type=terminal.positive,
+        default=3,
+        metavar="N",
         help="fresh processes, one after the other (default: 3)",
     )
     parser.add_argument(
-        "--rounds", type=terminal.positive, default=7, metavar="N",
+        "--rounds",
+        type=terminal.positive,
+        default=7,
+        metavar="N",
         help="rounds in each process (default: 7)",
     )
     parser.add_argument(
-        "--output", type=terminal.json_path, metavar="FILE",
+        "--output",
+        type=terminal.json_path,
+        metavar="FILE",
         help="keep all values in this file, as a pyperf suite",
     )
     parser.add_argument(
-        "--plot", type=terminal.picture_path, metavar="FILE",
+        "--plot",
+        type=terminal.picture_path,
+        metavar="FILE",
         help="draw a bar chart into a .png, .svg or .pdf file",
     )
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
@@ -84,8 +94,11 @@ def _measure(options: argparse.Namespace) -> speed.Speed:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(),
-        console=terminal.console(errors=True), transient=True,
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=terminal.console(errors=True),
+        transient=True,
     )
     with bar:
         task = bar.add_task("importing the DSL", total=None)
@@ -179,8 +192,7 @@ def draw(found: speed.Speed, path: Path) -> None:
         places = [row + (index - (len(modes) - 1) / 2) * height for row in rows]
         bars = axes.barh(places, values, height, color=_COLOURS[mode], label=_NAMES[mode])
         labels = [
-            f"{value:.2f}"
-            + (f"  ({found.cases[row].ratio():.1f}x)" if mode == "interned" else "")
+            f"{value:.2f}" + (f"  ({found.cases[row].ratio():.1f}x)" if mode == "interned" else "")
             for row, value in zip(rows, values, strict=True)
         ]
         axes.bar_label(bars, labels, padding=3, fontsize=8)

@@ -38,15 +38,21 @@ def add_parser(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--steps", type=terminal.positive, default=10_000, metavar="N",
+        "--steps",
+        type=terminal.positive,
+        default=10_000,
+        metavar="N",
         help="steps of the loop (default: 10000)",
     )
     parser.add_argument(
-        "--dsl", metavar="RELEASE",
+        "--dsl",
+        metavar="RELEASE",
         help="measure this release of nvidia-cutlass-dsl, in a cached environment",
     )
     parser.add_argument(
-        "--plot", type=terminal.picture_path, metavar="FILE",
+        "--plot",
+        type=terminal.picture_path,
+        metavar="FILE",
         help="draw the growth into a .png, .svg or .pdf file",
     )
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
@@ -80,8 +86,12 @@ def _measure(options: argparse.Namespace) -> growth.Report:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(), console=terminal.console(errors=True), transient=True,
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        console=terminal.console(errors=True),
+        transient=True,
     )
     with bar:
         task = bar.add_task("preparing", total=None, note="")
@@ -95,7 +105,10 @@ def _measure(options: argparse.Namespace) -> growth.Report:
             done = growth.MODES.index(mode) * options.steps + step
             note = f"{step:,} of {options.steps:,} steps"
             bar.update(
-                task, description=mode, total=len(growth.MODES) * options.steps, completed=done,
+                task,
+                description=mode,
+                total=len(growth.MODES) * options.steps,
+                completed=done,
                 note=note,
             )
 
@@ -115,9 +128,7 @@ def _measure_quietly(options: argparse.Namespace) -> growth.Report:
             notify(f"running {mode}")
 
     python = releases.environment_python(options.dsl, notify=notify) if options.dsl else None
-    return growth.run_report(
-        options.steps, python=python, progress=progress, force=options.force
-    )
+    return growth.run_report(options.steps, python=python, progress=progress, force=options.force)
 
 
 def verdict(report: growth.Report) -> list[str]:
@@ -166,8 +177,14 @@ def _show(report: growth.Report) -> None:
         box=box.SIMPLE_HEAD,
     )
     for heading in (
-        "\nstep", "RSS\nstock", "RSS\ninterned", "growth\nstock", "growth\ninterned",
-        "growth\npayload", "time\nstock", "time\ninterned",
+        "\nstep",
+        "RSS\nstock",
+        "RSS\ninterned",
+        "growth\nstock",
+        "growth\ninterned",
+        "growth\npayload",
+        "time\nstock",
+        "time\ninterned",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
     runs = (report.stock, report.interned, report.payload)
@@ -179,9 +196,12 @@ def _show(report: growth.Report) -> None:
             for one, sample in zip(runs, (stock, interned, payload), strict=True)
         ]
         table.add_row(
-            f"{stock.step:,}", f"{stock.rss_mb:,.0f}", f"{interned.rss_mb:,.0f}",
+            f"{stock.step:,}",
+            f"{stock.rss_mb:,.0f}",
+            f"{interned.rss_mb:,.0f}",
             *(f"{value:,.1f}" for value in grown),
-            f"{stock.seconds:,.2f}", f"{interned.seconds:,.2f}",
+            f"{stock.seconds:,.2f}",
+            f"{interned.seconds:,.2f}",
         )
     out = terminal.console()
     out.print(table)

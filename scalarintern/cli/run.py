@@ -48,11 +48,15 @@ def add_parser(commands: Any) -> None:
         "--stats", action="store_true", help="print the registry's figures when a process ends"
     )
     parser.add_argument(
-        "--watch", type=_seconds, metavar="SECONDS",
+        "--watch",
+        type=_seconds,
+        metavar="SECONDS",
         help="print memory and the registry's figures every so many seconds",
     )
     parser.add_argument(
-        "--watch-file", type=terminal.json_path, metavar="FILE",
+        "--watch-file",
+        type=terminal.json_path,
+        metavar="FILE",
         help="add what --watch reads to this file, a line of JSON each (alone: every 10 s)",
     )
     parser.set_defaults(run=run, prog=parser.prog, program=[])

@@ -96,8 +96,12 @@ def events(
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         try:
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=errors, text=True,
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
             )
         except OSError as error:
             raise ToolError(f"could not start {command[0]}: {error}") from error

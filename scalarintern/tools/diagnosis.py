@@ -110,7 +110,10 @@ def differences(
 def _look(mode: str, package: Path) -> Mapping[str, Any]:
     # The interned child sees the environment as it is: a switch may keep the adapter off.
     [seen] = events(
-        "marshalled_bytes.py", (mode,), interned=mode == "interned", package=package,
+        "marshalled_bytes.py",
+        (mode,),
+        interned=mode == "interned",
+        package=package,
         keep_switches=mode == "interned",
     )
     return seen
@@ -140,7 +143,9 @@ def _leak(stock: Mapping[str, Any], interned: Mapping[str, Any]) -> Iterator[Lin
         yield Line("leak", OK, f"{release} does not leak: one stock call leaves nothing behind")
     if after:
         yield Line(
-            "leak", ATTENTION, f"interned, one call leaves {after} objects",
+            "leak",
+            ATTENTION,
+            f"interned, one call leaves {after} objects",
             "report it with `scalarintern doctor --json`",
         )
     elif before:
@@ -151,7 +156,9 @@ def _adapter(interned: Mapping[str, Any]) -> Iterator[Line]:
     record = interned["adapter"]
     if not record["installed"]:
         yield Line(
-            "adapter", ATTENTION, f"not applied: {record['reason']}",
+            "adapter",
+            ATTENTION,
+            f"not applied: {record['reason']}",
             "the program runs on stock; upgrade scalarintern, or report it",
         )
         return
@@ -160,7 +167,9 @@ def _adapter(interned: Mapping[str, Any]) -> Iterator[Line]:
         yield Line("adapter", OK, f"applied by `import scalarintern`: {count} members patched")
     else:
         yield Line(
-            "adapter", ATTENTION, "can be applied, but `import scalarintern` did not",
+            "adapter",
+            ATTENTION,
+            "can be applied, but `import scalarintern` did not",
             "unset SCALARINTERN"
             if os.environ.get("SCALARINTERN") == "0"
             else "call scalarintern.install(), and report it",
@@ -170,7 +179,9 @@ def _adapter(interned: Mapping[str, Any]) -> Iterator[Line]:
     }
     if theirs:
         yield Line(
-            "adapter", ATTENTION, f"left alone, patched by someone else: {', '.join(theirs)}",
+            "adapter",
+            ATTENTION,
+            f"left alone, patched by someone else: {', '.join(theirs)}",
             "import scalarintern before what patches them, or leave that patch out",
         )
     others = [name.removesuffix(".__c_pointers__") for name in record["left_alone"]]
@@ -201,7 +212,9 @@ def _bytes(
         return Line("bytes", OK, f"{text}: interned marshals as stock does")
     names = ", ".join(f"{name} ({', '.join(values)})" for name, values in different.items())
     return Line(
-        "bytes", ATTENTION, f"{text}: interned differs from stock for {names}",
+        "bytes",
+        ATTENTION,
+        f"{text}: interned differs from stock for {names}",
         "set SCALARINTERN=0 for now, and report it with `scalarintern doctor --json`",
     )
 

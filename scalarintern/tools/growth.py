@@ -117,7 +117,10 @@ def _run(
 ) -> Run:
     progress(mode, 0)
     reported = events(
-        "report_loop.py", (mode, str(steps)), python=python, interned=mode == "interned",
+        "report_loop.py",
+        (mode, str(steps)),
+        python=python,
+        interned=mode == "interned",
         package=package,
     )
     samples = []

@@ -87,6 +87,34 @@ def taken_warnings() -> list[Any]:
     return taken
 
 
+def owned_size(pointer: Any, cls: Any) -> int:
+    """Give the number of bytes that a launch pointer addresses and keeps alive by itself.
+
+    They are a buffer's that it holds, all of it, or its own, as many as the class is wide whose
+    method made it. A width that is not what stock has as a buffer shows as a difference of size.
+
+    Raises:
+        AssertionError: Nothing that the pointer keeps alive is at its address.
+    """
+    keepers = (*(pointer._objects or {}).values(), *vars(pointer).values())
+    sizes = {
+        ctypes.sizeof(held)
+        for held in keepers
+        if isinstance(held, _BUFFERS) and ctypes.addressof(held) == pointer.value
+    }
+    if not sizes:
+        # A derived class has the metaclass's default for a width.
+        maker = next(base for base in cls.__mro__ if "__c_pointers__" in vars(base))
+        size: int = max(1, -(-maker.width // 8))
+        # Behind the address that the pointer itself is, and before the end of the object.
+        least = ctypes.addressof(pointer) + ctypes.sizeof(pointer)
+        end = id(pointer) + type(pointer).__basicsize__
+        assert id(pointer) < least <= pointer.value <= end - size, "nothing keeps the bytes alive"
+        sizes = {size}
+    [size] = sizes
+    return size
+
+
 def pointers_of(scalar: Any) -> dict[str, Any]:
     """Describe what ``__c_pointers__`` gives: count, types, sizes, bytes; or its error."""
     try:
@@ -95,12 +123,7 @@ def pointers_of(scalar: Any) -> dict[str, Any]:
         return {"pointers": {"error": error_of(error)}, "pointer warnings": taken_warnings()}
     described = []
     for pointer in pointers:
-        keepers = (*(pointer._objects or {}).values(), *vars(pointer).values())
-        [size] = {
-            ctypes.sizeof(held)
-            for held in keepers
-            if isinstance(held, _BUFFERS) and ctypes.addressof(held) == pointer.value
-        }
+        size = owned_size(pointer, type(scalar))
         data = ctypes.string_at(pointer.value, size)
         described.append([name_of(pointer), size, data.hex()])
     return {
