@@ -49,7 +49,8 @@ dist: $(VENV)/.ready
 	$(BIN)/python scripts/smoke_dist.py
 
 clean:
-	rm -rf $(VENV) dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -f bench.json soak.json soak.png growth-*.png
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "no Python of 3.10 or newer was found; set PYTHON=/path/to/python" >&2; exit 2; }

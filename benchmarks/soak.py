@@ -31,11 +31,11 @@ import traceback
 import warnings
 from array import array
 from collections import Counter
-from pathlib import Path
 
 import psutil
 
 import scalarintern
+from scalarintern.cli.terminal import json_path, picture_path
 
 #: Allowed rise of RSS after warm-up, in MB a minute.
 MAX_SLOPE = 0.1
@@ -333,11 +333,11 @@ def main(argv=None):
     parser.add_argument(
         "--seconds",
         type=float,
-        default=float(os.environ.get("SOAK_SECONDS") or 3600),
+        default=os.environ.get("SOAK_SECONDS") or "3600",
         help="how long; by default SOAK_SECONDS, or an hour",
     )
-    parser.add_argument("--json", type=Path, default=Path("soak.json"), help="report file")
-    parser.add_argument("--plot", type=Path, default=Path("soak.png"), help="plot file")
+    parser.add_argument("--json", type=json_path, default="soak.json", help="report file")
+    parser.add_argument("--plot", type=picture_path, default="soak.png", help="plot file")
     parser.add_argument("-q", "--quiet", action="store_true", help="only say the verdict")
     options = parser.parse_args(argv)
     report = soak(options.seconds, options.quiet)

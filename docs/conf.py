@@ -29,7 +29,6 @@ myst_heading_anchors = 3
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
 napoleon_use_ivar = True
 doctest_test_doctest_blocks = ""
 # Each page starts from the same state, whatever the one before did.

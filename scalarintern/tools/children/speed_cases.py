@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import sys
+import time
 import timeit
 from typing import Any
 
@@ -29,6 +30,15 @@ REGISTRY_CASES = {
     "miss": (
         "Int64(new value).__c_pointers__()",
         "for v in block(): Int64(v).__c_pointers__()", None, 1000,
+    ),
+    "miss_float": (
+        "Float32(new value).__c_pointers__()",
+        "for v in floats(): Float32(v).__c_pointers__()", None, 1000,
+    ),
+    "miss_intern": (
+        "Int64(new value).__c_pointers__(), Int64.intern(new value)",
+        "for v in block(): Int64(v).__c_pointers__()",
+        "for v in block(): Int64.intern(v)", 1000,
     ),
 }  # fmt: skip
 LAUNCH_CASES = {
@@ -68,8 +78,11 @@ def shortened(error: BaseException) -> str:
 
 
 def seconds_a_call(statement: str, names: dict[str, Any], calls: int) -> float:
-    """Time a statement for about `SECONDS`, with the collector off, after a short warm-up."""
-    timer = timeit.Timer(statement, globals=names)
+    """Time a statement for about `SECONDS`, with the collector off, after a short warm-up.
+
+    The time is that of the thread on a CPU: what else the machine runs does not count.
+    """
+    timer = timeit.Timer(statement, timer=time.thread_time, globals=names)
     number = 1
     while (took := timer.timeit(number)) < SECONDS / 20:
         number *= 2
@@ -93,6 +106,7 @@ def main(rounds: int) -> None:
 
     scalarintern.uninstall()
     new = itertools.count(1 << 40)
+    new_floats = itertools.count(1 / 1024, 1 / 1024)
     names = {
         "Int32": cutlass.Int32,
         "Int64": cutlass.Int64,
@@ -101,6 +115,8 @@ def main(rounds: int) -> None:
         "y": cutlass.Float32(0.125),
         "z": cutlass.Int64(-5),
         "block": lambda: itertools.islice(new, 1000),
+        # Steps of a power of two: Float32 holds 2**24 of them exactly.
+        "floats": lambda: itertools.islice(new_floats, 1000),
     }
     functions, left_out = compiled(cutlass)
     names.update(functions)
