@@ -20,7 +20,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from .launchers import HEAD, Adapted, Defer, Foreign, Handle, Lane, Numbers, Option, make, unseen
+from .launchers import (
+    HEAD,
+    Adapted,
+    Defer,
+    Foreign,
+    Handle,
+    Lane,
+    Numbers,
+    Option,
+    make,
+    memory,
+    unseen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,7 +241,10 @@ class _Application:
             return Adapted()
         if hasattr(cls, "__c_pointers__"):
             return Foreign()
-        return Handle(cls) if self._is_handle(self._adapter(target, cls)) else Adapted()
+        if not self._is_handle(self._adapter(target, cls)):
+            return Adapted()
+        # Of the bindings' own types it is known that the pointer is to the record itself.
+        return Handle(cls, cls.__module__.startswith(("cuda.bindings.", "cuda.cuda")))
 
     def _fits(self, lane: Lane, value: Any) -> bool:
         cls = type(value)
@@ -447,10 +462,8 @@ class _Entry:
 
     def _launcher(self, target: _Target, lanes: tuple[Lane, ...], patience: int) -> Any:
         counts = [1 if isinstance(lane, (Numbers, Handle)) else lane.count for lane in lanes]
-        scalars = sum(isinstance(lane, Numbers) for lane in lanes)
         total, size = sum(counts), sum(counts) + (target.result is not None) + len(target.tail)
         array, result_type, tail = ctypes.c_void_p * size, target.result, target.tail
-        nothing = object()
 
         def fresh() -> list[Any]:
             packed = array()
@@ -465,7 +478,7 @@ class _Entry:
                 at += 1
             state: list[Any] = [packed, ctypes.addressof(packed), result]
             assert len(state) == HEAD
-            return state + [nothing, None] * scalars
+            return state + memory(lanes)
 
         left = [patience]
 

@@ -12,7 +12,10 @@ handed to the release's own packing (``finish``).
 
 A scalar slot remembers the number whose pointer is packed in it, and the pointer,
 which owns the bytes: the very same number again needs no look-up and no packing.
-Only numbers are remembered, no other argument outlives its call.
+What else is asked for its pointers is so at every call; of that the slot remembers
+the address, if it is an int, which again needs no packing when it is the same.
+Besides numbers only a CUDA handle of the bindings themselves is remembered, which
+is a small record that owns nothing; no other argument outlives its call.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ __all__ = [
     "Numbers",
     "Option",
     "make",
+    "memory",
     "unseen",
 ]
 
@@ -45,9 +49,12 @@ __all__ = [
 #: the words in it are those by which warnings pass over the import system's frames.
 FILENAME: Final = "<scalarintern launch, unseen like importlib._bootstrap>"
 
-#: Entries of a thread's state before those of the scalar slots: the packed array
+#: Entries of a thread's state before what the slots remember: the packed array
 #: (None while in use), its address, and the CUDA result or None.
 HEAD: Final = 3
+
+#: What an entry is before it remembers anything; equal to no argument and no address.
+NOTHING: Final = object()
 
 
 def unseen(function: _F) -> _F:
@@ -89,9 +96,15 @@ class Numbers:
 
 @attrs.frozen
 class Handle:
-    """A slot for CUDA handles of one type, whose adapter only calls ``getPtr()``."""
+    """A slot for CUDA handles of one type, whose adapter only calls ``getPtr()``.
+
+    Attributes:
+        cls: The type.
+        constant: Whether a handle always gives the same pointer, to a value in itself.
+    """
 
     cls: type
+    constant: bool = False
 
 
 @attrs.frozen
@@ -119,6 +132,14 @@ class Adapted:
 Lane = Numbers | Handle | Foreign | Adapted
 
 
+def memory(lanes: tuple[Lane, ...]) -> list[Any]:
+    """Return the entries of a thread's state in which the slots remember."""
+    count = 0
+    for lane in lanes:
+        count += 2 if isinstance(lane, Numbers) else getattr(lane, "count", 1)
+    return [NOTHING] * count
+
+
 def make(
     lanes: tuple[Lane, ...], guard: str, straight: bool, result: bool, names: dict[str, Any]
 ) -> Any:
@@ -132,7 +153,7 @@ def make(
         result: Whether the compiled function reports a CUDA result.
         names: What the source refers to, besides what ``lanes`` give.
     """
-    given = dict(names)
+    given = {"NOTHING": NOTHING, **names}
     for i, lane in enumerate(lanes):
         if isinstance(lane, Handle):
             given[f"C{i}"] = lane.cls
@@ -162,7 +183,7 @@ def _source(
     ask: list[str] = []
     odd: list[str] = []
     parts: list[str] = []  # where finish finds the pointers of each slot
-    asked: list[tuple[str, int]] = []  # pointers that were asked for, and their places
+    asked: list[tuple[str, int, int]] = []  # pointers that were asked for, places, entries
     slot, at = HEAD, 0
     for i, lane in enumerate(lanes):
         if isinstance(lane, Numbers):
@@ -170,30 +191,48 @@ def _source(
             parts.append(f"(packed[{at}],)")
             slot += 2
             at += 1
-        elif isinstance(lane, Handle):
+            continue
+        if isinstance(lane, Handle):
             look.append(f"if type(a{i}) is not C{i}: raise Defer")
-            ask.append(f"p{i} = a{i}.getPtr()")
-            parts.append(f"(p{i},)")
-            asked.append((f"p{i}", at))
-            at += 1
-        else:
-            if isinstance(lane, Foreign):
-                look += [f"m{i} = a{i}.__c_pointers__", f"if m{i} is None: raise Defer"]
-                ask.append(f"c{i} = m{i}()")
+            if lane.constant:
+                ask += [
+                    f"if a{i} is not st[{slot}]:",
+                    f"    packed[{at}] = a{i}.getPtr()",
+                    f"    st[{slot}] = a{i}",
+                ]
+                parts.append(f"(packed[{at}],)")
             else:
-                ask.append(f"c{i} = adapt(a{i}, {i}, keep)")
-            parts.append(f"c{i}")
-            odd.append(f"type(c{i}) is not list or len(c{i}) != {lane.count}")
-            asked += [(f"c{i}[{k}]", at + k) for k in range(lane.count)]
-            at += lane.count
+                ask.append(f"p{i} = a{i}.getPtr()")
+                parts.append(f"(p{i},)")
+                asked.append((f"p{i}", at, slot))
+            slot += 1
+            at += 1
+            continue
+        if isinstance(lane, Foreign):
+            look += [f"m{i} = a{i}.__c_pointers__", f"if m{i} is None: raise Defer"]
+            ask.append(f"c{i} = m{i}()")
+        else:
+            ask.append(f"c{i} = adapt(a{i}, {i}, keep)")
+        parts.append(f"c{i}")
+        odd.append(f"type(c{i}) is not list or len(c{i}) != {lane.count}")
+        asked += [(f"c{i}[{k}]", at + k, slot + k) for k in range(lane.count)]
+        slot += lane.count
+        at += lane.count
     finish = f"return finish(self, st, packed, ({', '.join(parts)},))"
     if odd:
         ask += [f"if {' or '.join(odd)}:", f"    {finish}"]
-    for pointer, place in asked:
+    for pointer, place, entry in asked:
         ask += [
             f"p = {pointer}",
-            f"if type(p) is not int and type(p) is not c_void_p: {finish}",
-            f"packed[{place}] = p",
+            f"if p is not st[{entry}]:",
+            "    if type(p) is int:",
+            f"        packed[{place}] = p",
+            f"        st[{entry}] = p",
+            "    elif type(p) is c_void_p:",
+            # Its value may be changed at any time, and it may own the bytes.
+            f"        st[{entry}] = NOTHING",
+            f"        packed[{place}] = p",
+            f"    else: {finish}",
         ]
     if any(isinstance(lane, Adapted) for lane in lanes):
         ask.insert(0, "keep = []")
