@@ -73,9 +73,12 @@ else:
 
     def __getattr__(name: str) -> object:
         if name == "__version__":
-            from importlib.metadata import version
+            from importlib.metadata import PackageNotFoundError, version
 
-            return version("scalarintern")
+            try:
+                return version("scalarintern")
+            except PackageNotFoundError:  # a folder on the path, not installed: help() works on
+                pass
         if name not in _SUBMODULES and name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module

@@ -16,7 +16,7 @@ os.environ.setdefault("SCALARINTERN", "1")
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scalarintern.tools import ToolError  # noqa: E402
+from scalarintern.tools._child import ToolError  # noqa: E402
 from scalarintern.tools.releases import environment_python  # noqa: E402
 
 RELEASES = ("4.2.0", "4.3.5", "4.4.2", "4.5.3", "4.6.1", "4.6.2", "4.7.1", "4.8.1")
