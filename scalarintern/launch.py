@@ -229,7 +229,10 @@ class _Application:
                 raise _NoLauncherError(f"{parameter.name}: {annotation} has no table")
             return Numbers(options)
         if known is not None and not isinstance(known, Numbers):
-            return known if self._fits(known, value) else Adapted()
+            if self._fits(known, value):
+                return known
+            several = isinstance(known, Foreign) and hasattr(cls, "__c_pointers__")
+            return Foreign() if several else Adapted()
         number = self._adapted_number(target, value)
         if number is not None:
             options = known.options if isinstance(known, Numbers) else ()
@@ -240,7 +243,7 @@ class _Application:
         if known is not None:
             return Adapted()
         if hasattr(cls, "__c_pointers__"):
-            return Foreign()
+            return Foreign(cls=cls if self._asks_itself(cls) else None)
         if not self._is_handle(self._adapter(target, cls)):
             return Adapted()
         # Of the bindings' own types it is known that the pointer is to the record itself.
@@ -250,7 +253,18 @@ class _Application:
         cls = type(value)
         if isinstance(lane, Handle):
             return cls is lane.cls
+        if isinstance(lane, Foreign) and lane.cls is not None:
+            return cls is lane.cls
         return isinstance(lane, Adapted) or hasattr(cls, "__c_pointers__")
+
+    def _asks_itself(self, cls: type) -> bool:
+        """Whether a class is the DSL's, with a method that any instance answers by."""
+        module = sys.modules.get(cls.__module__)
+        return (
+            cls.__module__.startswith(f"{self.typing.__name__.partition('.')[0]}.")
+            and getattr(module, cls.__qualname__, None) is cls
+            and inspect.isfunction(inspect.getattr_static(cls, "__c_pointers__"))
+        )
 
     def _lasting(self, cls: type) -> type | None:
         """A numeric class that is the DSL's; others must not be kept alive by us."""

@@ -113,9 +113,12 @@ class Foreign:
 
     Attributes:
         count: Number of pointers.
+        cls: Their class, if it is one that has the method as its own; else None,
+            and each object is looked at before the first is asked.
     """
 
     count: int = 1
+    cls: type | None = None
 
 
 @attrs.frozen
@@ -155,7 +158,7 @@ def make(
     """
     given = {"NOTHING": NOTHING, **names}
     for i, lane in enumerate(lanes):
-        if isinstance(lane, Handle):
+        if isinstance(lane, (Handle, Foreign)):
             given[f"C{i}"] = lane.cls
         elif isinstance(lane, Numbers):
             for j, option in enumerate(lane.options):
@@ -208,7 +211,10 @@ def _source(
             slot += 1
             at += 1
             continue
-        if isinstance(lane, Foreign):
+        if isinstance(lane, Foreign) and lane.cls is not None:
+            look.append(f"if type(a{i}) is not C{i}: raise Defer")
+            ask.append(f"c{i} = a{i}.__c_pointers__()")
+        elif isinstance(lane, Foreign):
             look += [f"m{i} = a{i}.__c_pointers__", f"if m{i} is None: raise Defer"]
             ask.append(f"c{i} = m{i}()")
         else:

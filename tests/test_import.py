@@ -313,7 +313,7 @@ class TestBeforeTheDSL:
             builtins.started = threading.Event()
             def load():
                 import slow
-                print("loaded")
+                print("loaded\\n", end="")  # one write, so that no line gets between
             import_hook.arm(load)
             thread = threading.Thread(target=load)
             thread.start()
