@@ -50,7 +50,7 @@ __all__ = [
 FILENAME: Final = "<scalarintern launch, unseen like importlib._bootstrap>"
 
 #: Entries of a thread's state before what the slots remember: the packed array
-#: (None while in use), its address, and the CUDA result or None.
+#: (None while in use), a reference to it, and the CUDA result or None.
 HEAD: Final = 3
 
 #: What an entry is before it remembers anything; equal to no argument and no address.
