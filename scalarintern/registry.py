@@ -591,8 +591,8 @@ class ScalarRegistry:
         Args:
             retain: Bound of the retained tier: so many scalars, and so many
                 launch pointers; 0 retains nothing. What is used again within
-                three quarters as many new ones is still there. Lowering it
-                empties the tier.
+                half as many new ones is never lost. Lowering it empties the
+                tier.
             count_hits: Count hits. All calls take the slow way meanwhile, which
                 costs about a microsecond each.
 
