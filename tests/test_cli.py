@@ -58,6 +58,9 @@ def test_wrong_usage_is_a_sentence(arguments, message, capsys):
     assert len(said.splitlines()) == 2
 
 
+@needs("rich")  # each is hidden in turn, so the others must be there
+@needs("pyperf")
+@needs("matplotlib")
 @pytest.mark.parametrize(
     ("missing", "arguments"),
     [
