@@ -111,7 +111,8 @@ def test_memory_that_c_code_does_not_free_is_seen():
     with pytest.raises(GrowthError, match="does not free what it allocates") as failed:
         assert_no_growth(lambda: malloc(ctypes.c_size_t(200)))
 
-    assert 200 <= failed.value.growth.memory_per_round < 260
+    # The C library counts for the whole process: a little is freed elsewhere meanwhile.
+    assert 180 <= failed.value.growth.memory_per_round < 260
     assert_no_growth(lambda: malloc(ctypes.c_size_t(200)), memory_limit=None)
 
 
