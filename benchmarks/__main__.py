@@ -235,7 +235,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
     record: dict[str, Any] = {
         **machine(),
-        "scalarintern": scalarintern.__version__,
+        "scalarintern": getattr(scalarintern, "__version__", "not installed"),
         "fast": options.fast,
         "left_out": {},
     }
