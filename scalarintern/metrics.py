@@ -1,7 +1,9 @@
 """The registry's figures, for loggers and for Prometheus.
 
-wandb.log(stats_dict(), step=step)
-ScalarInternCollector().register()          # prometheus_client, extra `metrics`
+For a logger, and for prometheus_client (extra ``metrics``)::
+
+    wandb.log(stats_dict(), step=step)
+    ScalarInternCollector().register()
 """
 
 from __future__ import annotations
