@@ -251,9 +251,7 @@ class _Application:
 
     def _fits(self, lane: Lane, value: Any) -> bool:
         cls = type(value)
-        if isinstance(lane, Handle):
-            return cls is lane.cls
-        if isinstance(lane, Foreign) and lane.cls is not None:
+        if isinstance(lane, (Handle, Foreign)) and lane.cls is not None:
             return cls is lane.cls
         return isinstance(lane, Adapted) or hasattr(cls, "__c_pointers__")
 
