@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from scalarintern.tools._child import ToolError  # noqa: E402
-from scalarintern.tools.releases import environment_python  # noqa: E402
+from scalarintern.tools.releases import environment_python, installer  # noqa: E402
 
 RELEASES = ("4.2.0", "4.3.5", "4.4.2", "4.5.3", "4.6.1", "4.6.2", "4.7.1", "4.8.1")
 TEST_PACKAGES = ["pytest", "pytest-xdist", "pympler", "hypothesis", "psutil", "numpy"]
@@ -77,16 +77,7 @@ def _ready(python: Path) -> bool:
     probe = [str(python), "-c", "import pytest, xdist, pympler, hypothesis, psutil, numpy"]
     if subprocess.run(probe, capture_output=True).returncode == 0:
         return True
-    for installer in (
-        ["uv", "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)],
-        [str(python), "-m", "pip", "install", "--quiet"],
-    ):
-        try:
-            if subprocess.run([*installer, *TEST_PACKAGES]).returncode == 0:
-                return True
-        except OSError:
-            continue
-    return False
+    return subprocess.run([*installer(python), *TEST_PACKAGES]).returncode == 0
 
 
 if __name__ == "__main__":

@@ -93,15 +93,21 @@ def _build(folder: Path, release: str, notify: Callable[[str], None]) -> None:
     uv = _working_uv()
     if uv:
         _step([uv, "venv", "--quiet", "--python", sys.executable, str(folder)], release)
-        # Compiled, as pip does by itself: each import takes two seconds less.
-        install = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)]
     else:
         _step([sys.executable, "-m", "venv", str(folder)], release)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     notify(f"installing nvidia-cutlass-dsl {release}; a few hundred MB the first time")
-    _step([*install, *packages], release)
+    _step([*installer(python), *packages], release)
     notify("importing it once")
     _step([str(python), "-c", "import attrs, wrapt, cutlass.base_dsl.typing"], release)
+
+
+def installer(python: Path) -> list[str]:
+    """Return the command that installs the packages named after it for ``python``."""
+    uv = _working_uv()
+    if uv:
+        # Compiled, as pip does by itself: each import takes two seconds less.
+        return [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)]
+    return [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 
 
 def _move(building: Path, home: Path) -> None:
