@@ -1,4 +1,4 @@
-"""What the tests of the command line share."""
+"""What the tests share that run commands and programs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import importlib.util
 import os
 import subprocess
 import sys
+import sysconfig
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,24 @@ def without(modules: list[str], *arguments: str, cwd: Path | None = None):
         f"from scalarintern.cli.main import main; sys.exit(main({list(arguments)!r}))"
     )
     return python("-c", code, cwd=cwd)
+
+
+def run_without_dsl(
+    text: str, *paths: Path, options: tuple[str, ...] = (), **variables: str
+) -> str:
+    """Run a program that finds no DSL but what is on ``paths``: ``.pth`` files are not read.
+
+    Returns what it printed and, after it, what it wrote to standard error.
+    """
+    site = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    path = os.pathsep.join([*map(str, paths), str(ROOT.resolve()), *dict.fromkeys(site)])
+    done = subprocess.run(
+        [sys.executable, "-S", *options, "-c", textwrap.dedent(text)],
+        env={**os.environ, "SCALARINTERN": "1", **variables, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr

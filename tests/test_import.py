@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
-import sysconfig
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-import scalarintern
+from cli_support import run_without_dsl
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -27,28 +23,13 @@ STAND_IN = {
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Callable[..., str]:
-    """Give a function that runs a program in which ``cutlass`` is the stand-in.
-
-    Returns what it printed and, after it, what it wrote to standard error.
-    """
+    """Give a function that runs a program in which ``cutlass`` is the stand-in."""
     for name, text in STAND_IN.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    root = Path(scalarintern.__file__).resolve().parent.parent
-    site = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    path = os.pathsep.join(dict.fromkeys([str(tmp_path), str(root), *site]))
 
     def run(text: str, *options: str, **variables: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-S", *options, "-c", textwrap.dedent(text)],
-            env={**os.environ, "SCALARINTERN": "1", **variables, "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout + done.stderr
+        return run_without_dsl(text, tmp_path, options=options, **variables)
 
     return run
 

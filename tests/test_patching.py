@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-import sysconfig
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +11,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from cli_support import run_without_dsl
 from parity.compare import NO_CACHE
-
-import scalarintern
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -422,23 +419,6 @@ class TestOtherImports:
         )
 
         assert said == "broke\ngood\n"
-
-
-def run_without_dsl(text: str, *paths: Path, options: tuple[str, ...] = ()) -> str:
-    """Run a program that finds no DSL but what is on ``paths``: ``.pth`` files are not read."""
-    site = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    root = Path(scalarintern.__file__).resolve().parent.parent
-    path = os.pathsep.join([*map(str, paths), str(root), *dict.fromkeys(site)])
-    done = subprocess.run(
-        [sys.executable, "-S", *options, "-c", textwrap.dedent(text)],
-        env={**os.environ, "PYTHONPATH": path, "SCALARINTERN": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
 
 
 class TestNoDSL:
